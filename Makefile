@@ -1,0 +1,95 @@
+# The commands of this repository. `make` alone lists them. Everything is installed into .venv, nothing outside this folder.
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+ARGS   ?=
+# Test processes at a time: two databases side by side is what a small machine bears.
+JOBS   ?= 2
+PIP    := $(PY) -m pip --disable-pip-version-check --no-input install -qq
+PYTEST := $(PY) -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format laws races crash bench docs mutants lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.runtime ## real data through real workers that are killed half-way; ARGS="--json" for one object
+	@$(VENV)/bin/fencepost demo $(ARGS)
+
+test: $(VENV)/.dev ## every test but the long campaigns; ARGS goes to pytest
+	@$(PYTEST) -n $(JOBS) tests $(ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, import floors, SQL, house rules
+	@$(PY) -m ruff format --check -q . || { echo 'make format mends this' >&2; exit 1; }
+	@$(PY) -m ruff check -q .
+	@$(PY) -m mypy
+	@$(PY) -m pyright
+	@$(VENV)/bin/lint-imports --no-logo
+	@set -- src/fencepost/sql/migrations/*.sql; [ ! -e "$$1" ] || $(VENV)/bin/squawk "$$@"
+	@$(PYTEST) -q tests/test_tidy.py
+
+format: $(VENV)/.dev ## rewrite the Python files in the house format
+	@$(PY) -m ruff check -q --fix-only . && $(PY) -m ruff format -q .
+
+laws: $(VENV)/.dev ## the laws, one file a chapter
+	@$(PYTEST) -n $(JOBS) tests/laws $(ARGS)
+
+races: $(VENV)/.dev ## two sides at once, made to meet
+	@$(PYTEST) tests/races $(ARGS)
+
+crash: $(VENV)/.dev ## kill at every fault point, one after the other
+	@$(PY) -m tests.crash --all $(ARGS)
+
+mutants: $(VENV)/.dev ## break each guard on purpose; a test must notice
+	@$(PY) -m tests.mutants $(ARGS)
+
+bench: $(VENV)/.dev ## measure this machine
+	@$(PY) -m bench $(ARGS)
+
+docs: $(VENV)/.dev ## the pages of docs/ as a site in site/, with zensical
+	@[ -x $(VENV)/bin/zensical ] || { \
+	  echo 'docs/ is plain Markdown and reads as it is. For a site: $(PY) -m pip install zensical' >&2; exit 2; }
+	@$(VENV)/bin/zensical build
+
+lock: $(VENV)/.runtime ## resolve pyproject.toml again into the two lock files
+	@$(PIP) uv==0.13.9
+	@$(LOCK) --extra embedded --extra fast pyproject.toml -o requirements.lock
+	@$(LOCK) --extra embedded --extra fast --extra server --extra dev -c requirements.lock pyproject.toml \
+	  -o requirements-dev.lock
+
+# Nothing of the machine that locked may stay in a lock: no index, no host, no path.
+LOCK := $(PY) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-annotate --custom-compile-command 'make lock' --group build
+
+clean: ## remove what this file made, .venv too
+	@rm -rf $(VENV) dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Set-up. A stamp is made last, so an interrupted set-up is simply done again.
+
+$(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
+	@echo 'setting up: what the product needs (requirements.lock)'
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-index --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	@echo 'setting up: what tests and checks need (requirements-dev.lock)'
+	@$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.made:
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo 'Fencepost needs Python 3.11 or newer, and there is no $(PYTHON) here: install it, or say make PYTHON=...' >&2; \
+	  exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Fencepost needs Python 3.11 or newer; $(PYTHON) is $$("$(PYTHON)" -V 2>&1): say make PYTHON=python3.11" >&2; \
+	  exit 2; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo '$(PYTHON) cannot make a virtual environment: install the package python3-venv, then try again' >&2; exit 2; }
+	@echo 'setting up: $(VENV)'
+	@"$(PYTHON)" -m venv $(VENV)
+	@touch $@
