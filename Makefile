@@ -54,7 +54,7 @@ docs: $(VENV)/.dev ## the pages of docs/ as a site in site/, with zensical
 	  echo 'docs/ is plain Markdown and reads as it is. For a site: $(PY) -m pip install zensical' >&2; exit 2; }
 	@$(VENV)/bin/zensical build
 
-lock: $(VENV)/.runtime ## resolve pyproject.toml again into the two lock files
+lock: $(VENV)/.runtime ## resolve pyproject.toml again into the two lock files; ARGS="--upgrade" for newer versions
 	@$(PIP) uv==0.13.9
 	@$(LOCK) --extra embedded --extra fast pyproject.toml -o requirements.lock
 	@$(LOCK) --extra embedded --extra fast --extra server --extra dev -c requirements.lock pyproject.toml \
@@ -62,7 +62,7 @@ lock: $(VENV)/.runtime ## resolve pyproject.toml again into the two lock files
 
 # Nothing of the machine that locked may stay in a lock: no index, no host, no path.
 LOCK := $(PY) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --no-annotate --custom-compile-command 'make lock' --group build
+  --no-annotate --custom-compile-command 'make lock' --group build $(ARGS)
 
 clean: ## remove what this file made, .venv too
 	@rm -rf $(VENV) dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
