@@ -63,10 +63,9 @@ def _url(status: int, text: str, *, wanted: int) -> str:
     if 400 <= status < 500:
         raise PressRefused(f"HTTP {status}: {text}")
     try:
-        answer = json.loads(text)
-    except ValueError as error:
-        raise PressLost(f"HTTP {status}: not JSON") from error
-    if status != wanted or not isinstance(answer, dict) or not isinstance(answer.get("url"), str):
+        url: object = json.loads(text)["url"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise PressLost(f"HTTP {status}: {text}") from error
+    if status != wanted or not isinstance(url, str):
         raise PressLost(f"HTTP {status}: {text}")
-    url: str = answer["url"]
     return url

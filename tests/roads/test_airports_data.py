@@ -34,7 +34,7 @@ KDEN = "KDEN,DEN,Denver International Airport,Denver,US,America/Denver\n"
 POSTER = """
 import asyncio, sys
 from airports.press_client import post
-print(asyncio.run(post(sys.argv[1], sys.argv[2], sys.argv[3], timeout=60)), flush=True)
+print(asyncio.run(post(sys.argv[1], sys.argv[2], sys.argv[3], timeout=20)), flush=True)
 """
 SOON = 20.0  # seconds: far more than any wait here takes, so that a hang fails instead of hanging
 
