@@ -13,7 +13,7 @@ from collections import defaultdict
 import pglast
 
 from tests.tidy import lists, sql
-from tests.tidy.tree import ROOT, SRC, code_lines, comments, files, functions, name, text, tree, under
+from tests.tidy.tree import ROOT, SRC, calls, comments, files, functions, name, text, tree, under
 
 PROSE = {".md", ".py", ".sql", ".toml", ".yml", ".yaml", ".sh", ".html", ".css", ".cfg", ""}
 
@@ -216,19 +216,20 @@ def test_every_door_is_called_from_python_or_is_for_sql_callers() -> None:
 # Upstairs
 
 BANNED = {
-    "datetime.now(": "the database's clock: fencepost.now_() (law 00.1)",
-    "datetime.utcnow(": "the database's clock: fencepost.now_() (law 00.1)",
-    "time.time(": "a deadline is monotonic, an instant comes from the database (law 00.1)",
+    "datetime.now": "the database's clock: fencepost.now_() (law 00.1)",
+    "datetime.datetime.now": "the database's clock: fencepost.now_() (law 00.1)",
+    "datetime.utcnow": "the database's clock: fencepost.now_() (law 00.1)",
+    "time.time": "a deadline is monotonic, an instant comes from the database (law 00.1)",
+    "time.time_ns": "a deadline is monotonic, an instant comes from the database (law 00.1)",
 }
 
 
 def test_banned_calls_are_not_in_the_source() -> None:
     faults = [
-        f"{name(path)}:{number} {banned} {reason}"
+        f"{name(path)}:{number} {called}(): {BANNED[called]}"
         for path in under("src")
-        for number, line in enumerate(code_lines(path), 1)
-        for banned, reason in BANNED.items()
-        if banned in line
+        for number, called in calls(path)
+        if called in BANNED
     ]
     assert not faults, broken(faults, "No decision compares a machine's clock with the database's.")
 
@@ -246,24 +247,23 @@ def test_a_silenced_checker_is_told_why() -> None:
 
 
 def test_no_sleep_without_a_reason_and_none_in_a_test() -> None:
-    sleep = re.compile(r"\b(?:asyncio|time|anyio)\.sleep\(|(?<![\w.])sleep\(")
-    faults = []
+    sleeps, faults = {"sleep", "time.sleep", "asyncio.sleep", "anyio.sleep"}, []
     for path in [*under("src/fencepost"), *under("tests")]:
-        lines = text(path).splitlines()
-        for number, line in enumerate(code_lines(path), 1):
-            said = "# waits:" in lines[number - 1] or (number > 1 and "# waits:" in lines[number - 2])
-            if sleep.search(line) and (path.name.startswith("test_") or not said) and "def sleep(" not in line:
-                faults.append(f"{name(path)}:{number} {line.strip()}")
+        lines = ["", *text(path).splitlines()]
+        for number, called in calls(path):
+            said = "# waits:" in lines[number] or "# waits:" in lines[number - 1]
+            if called in sleeps and (path.name.startswith("test_") or not said):
+                faults.append(f"{name(path)}:{number} {called}()")
     assert not faults, broken(faults, "Await an event, a lock or a deadline. Where a sleep is right: # waits: reason")
 
 
 def test_only_the_command_line_prints() -> None:
     faults = [
-        f"{name(path)}:{node.lineno}"
+        f"{name(path)}:{number}"
         for path in under("src/fencepost")
         if not name(path).startswith(lists.PRINTING)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        for number, called in calls(path)
+        if called == "print"
     ]
     assert not faults, broken(faults, "stdout is data, and it belongs to the command line.")
 
