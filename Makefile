@@ -25,7 +25,7 @@ test: $(VENV)/.dev ## every test but the long campaigns; ARGS goes to pytest
 check: $(VENV)/.dev ## format, lint, types, import floors, SQL, house rules
 	@$(PY) -m ruff format --check -q . || { echo 'make format mends this' >&2; exit 1; }
 	@$(PY) -m ruff check -q .
-	@$(PY) -m mypy
+	@$(PY) -m mypy src/fencepost $(wildcard tests/typing)
 	@$(PY) -m pyright
 	@$(VENV)/bin/lint-imports --no-logo
 	@set -- src/fencepost/sql/migrations/*.sql; [ ! -e "$$1" ] || $(VENV)/bin/squawk "$$@"
