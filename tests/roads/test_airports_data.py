@@ -19,8 +19,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))  # examples are read as a user has them, from their own folder
 
 from airports import make_data, press_client  # noqa: E402  (the path is set above)
-from airports.press import Press, TornFile  # noqa: E402
-from airports.work import AIRPORTS, DATA, BadSheet, Reason, canonical, locate, read_rows, summarise  # noqa: E402
+from airports.press import Press, TornFile  # noqa: E402  (the same)
+from airports.work import AIRPORTS, DATA, BadSheet, Reason, canonical, locate, read_rows, summarise  # noqa: E402  (the same)
 
 RECORDED = {
     "LICENSE-airportsdata": "1ab6bf365e1f6a1883ab6a2f797e761b221081b52a33273d86c157fd562106be",
