@@ -1,0 +1,130 @@
+"""Admission: how a run comes to be. Chapter 30_admission.sql."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import asyncpg
+
+from fencepost import limits
+from fencepost.db import Database, Record
+from fencepost.words import OnLost, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A finished launch: nothing outside it is read when it is admitted (law 30.1).
+
+    `input` is JSON text as the edge encoded it. `priority` and `claim_ms` None: by the source's policy (30.7); `claim_ms` -1: no
+    bound. `delay_ms`: not claimable before, from now on the database's clock.
+    """
+
+    org: str
+    id: str
+    name: str
+    lane: int
+    release: str
+    input: str
+    source: Source | None = "program"
+    priority: int | None = None
+    on_lost: OnLost | None = None
+    claim_ms: int | None = None
+    delay_ms: int | None = None
+    kind: Literal["workflow", "plan"] = "workflow"
+    contract: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """`how`: created, replayed (it was there) or recovered (re-entered on request). `repair_needed`: it is there, and in no queue."""
+
+    rid: int
+    how: Literal["created", "replayed", "recovered"]
+    repair_needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The id has another launch. `differs`: [{path, stored, given}] (law 30.3)."""
+
+    differs: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An unusable id, name, organisation or source (law 30.6): a caller that checked its words never meets it."""
+
+
+Admission = Admitted | Conflict | Refused
+
+
+async def admit(db: Database, launches: Sequence[Launch], *, repair: bool = False) -> list[Admission]:
+    """Admit launches, each on its own merits, in one commit a batch; one answer a launch, in order.
+
+    A twin that is still uncommitted elsewhere is waited for alone, so that it delays nobody's launch but its own (law 00.13).
+    Source: admit_runs, laws 30.1-30.7.
+    """
+    try:
+        rows = await db.call("admit_runs", *_columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=1.0 if len(launches) > 1 else limits.CLIENT_PATIENCE_SECONDS)
+    except Exception:
+        if len(launches) == 1:
+            raise
+        return [answer for launch in launches for answer in await admit(db, [launch], repair=repair)]
+    return [_answer(launch, row) for launch, row in zip(launches, rows, strict=True)]
+
+
+async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch) -> Admission:
+    """Admit inside the caller's own transaction: rolled back, no run existed (law 30.10). The claim bound does not apply unless asked (30.8)."""
+    rows = await db.call_on(connection, "admit_runs", *_columns([launch]), False, None)
+    return _answer(launch, rows[0])
+
+
+def _columns(launches: Sequence[Launch]) -> list[list[Any]]:
+    return [
+        [launch.org for launch in launches],
+        [launch.id for launch in launches],
+        [launch.kind for launch in launches],
+        [launch.name for launch in launches],
+        [launch.lane for launch in launches],
+        [launch.release for launch in launches],
+        [launch.source for launch in launches],
+        [launch.priority for launch in launches],
+        [launch.input for launch in launches],
+        [launch.contract for launch in launches],
+        [launch.on_lost for launch in launches],
+        [launch.claim_ms for launch in launches],
+        [launch.delay_ms for launch in launches],
+    ]
+
+
+def _answer(launch: Launch, row: Record) -> Admission:
+    match row["answer"]:
+        case "created" | "replayed" | "recovered" as how:
+            return Admitted(row["rid"], how, bool(row["repair_needed"]))
+        case "conflict":
+            stored = json.loads(row["stored"])
+            given = {"kind": launch.kind, "name": launch.name, "input": json.loads(launch.input), "contract": json.loads(launch.contract)}
+            return Conflict(list(_differences("$", stored, given)))
+        case _:
+            return Refused()
+
+
+def _differences(path: str, stored: Any, given: Any) -> list[dict[str, Any]]:
+    """Every place where two JSON values differ, by path; a missing key is told apart from null by its absence from the entry."""
+    if isinstance(stored, dict) and isinstance(given, dict):
+        found: list[dict[str, Any]] = []
+        for key in sorted(stored.keys() | given.keys()):
+            here = f"{path}.{key}"
+            if key not in stored:
+                found.append({"path": here, "given": given[key]})
+            elif key not in given:
+                found.append({"path": here, "stored": stored[key]})
+            else:
+                found += _differences(here, stored[key], given[key])
+        return found
+    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
+        return [d for i, (s, g) in enumerate(zip(stored, given, strict=True)) for d in _differences(f"{path}[{i}]", s, g)]
+    return [] if stored == given and isinstance(stored, bool) == isinstance(given, bool) else [{"path": path, "stored": stored, "given": given}]

@@ -1,0 +1,131 @@
+"""Attempts: who may act for a run, and until when. Chapter 40_attempts.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from fencepost.db import Database, Record
+from fencepost.words import CANCELLING, STALE, Cancelling, Fence, OnLost, Stale
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """All that is needed to run an attempt. `boundaries` is the JSON page that replay reads; `more`: read_boundaries has the rest.
+
+    `input` None: it did not fit into the claim; `read_input` has it. `begun`: recorded with the claim (loss means replay).
+    """
+
+    fence: Fence
+    org: str
+    id: str
+    name: str
+    input: str | None
+    key_root: str
+    on_lost: OnLost
+    begun: bool
+    tries: int
+    losses: int
+    boundaries: str | None
+    more: bool
+    parent: int | None
+    submitted_at: datetime
+
+    @property
+    def suspect(self) -> bool:
+        """Lost since its last committed boundary: it runs alone until it commits one, parks or ends (law 40.15)."""
+        return self.losses > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request gave. `buried`: this incarnation was judged dead, go home. `suspect_since`: one waits for an empty worker."""
+
+    claimed: tuple[Claimed, ...] = ()
+    buried: bool = False
+    suspect_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Back in the line, not before its delay; `exhausted`: the run ended RECOVERY_EXHAUSTED instead (law 40.13)."""
+
+    exhausted: bool
+
+
+async def open_incarnation(
+    db: Database, incarnation: UUID, *, lane: int, name: str, boot_id: str | None, pid_namespace: str | None, pid: int,
+    process_start: str | None, lease_seconds: float, heartbeat_seconds: float,
+) -> None:  # fmt: skip
+    """Record a worker process's start, with what proof of its death needs (laws 40.9, 85.3). Source: open_incarnation."""
+    await db.call(
+        "open_incarnation", incarnation, lane, name, boot_id, pid_namespace, pid, process_start,
+        int(lease_seconds * 1000), int(heartbeat_seconds * 1000),
+    )  # fmt: skip
+
+
+async def claim(db: Database, holder: UUID, request: int, *, lane: int, most: int, cursor: str, alone: bool, patience: float) -> Claim:
+    """Take up to `most` runs of the lane, in fair turns from the organisation after `cursor`. Asked again with the same request
+    number it gives the same attempts. `alone`: the holder holds nothing, so a suspect may be among what it gets.
+    Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9."""
+    return _claim(await db.call("claim_attempts", holder, request, lane, most, cursor, alone, patience=patience))
+
+
+async def claim_tree(db: Database, holder: UUID, request: int, *, root: int, most: int, patience: float) -> Claim:
+    """The same for one run and its descendants only. Source: claim_tree."""
+    return _claim(await db.call("claim_tree", holder, request, root, most, patience=patience))
+
+
+async def begin(db: Database, fence: Fence) -> Literal["begun"] | Stale | Cancelling:
+    """The durable begun mark, before author code, where loss does not mean replay. Source: begin_attempts."""
+    answer = (await db.ask("begin_attempts", fence.rid, fence.fence))["answer"]
+    return "begun" if answer == "begun" else CANCELLING if answer == "cancelled" else STALE
+
+
+async def defer(db: Database, fence: Fence, *, reason: str, dependency: str, delay_ms: int) -> Deferred | Stale:
+    """Give a run back before its code began, not to be claimed before `delay_ms`. Source: defer_attempts, laws 40.5, 40.13."""
+    answer = (await db.ask("defer_attempts", fence.rid, fence.fence, reason, dependency, delay_ms))["answer"]
+    return STALE if answer == "stale" else Deferred(answer == "exhausted")
+
+
+async def give_back(db: Database, fence: Fence) -> Literal["given_back"] | Stale:
+    """Give back what was never dispatched: no try is charged. Source: give_back_attempts, law 40.11."""
+    answer = (await db.ask("give_back_attempts", fence.rid, fence.fence))["answer"]
+    return STALE if answer == "stale" else "given_back"
+
+
+async def sleep(db: Database, holder: UUID, lane: int, *, asleep: bool) -> str:
+    """Say that this worker sleeps (or is awake again); the channel on which it is woken. Source: sleep_worker."""
+    channel: str = (await db.call("sleep_worker", holder, lane, asleep))[0]["sleep_worker"]
+    return channel
+
+
+async def read_boundaries(db: Database, rid: int, after_seq: int, after_place: str) -> tuple[str, bool]:
+    """The next page of a run's recorded boundaries, and whether more follow. Source: read_boundaries."""
+    row = (await db.call("read_boundaries", rid, after_seq, after_place))[0]
+    return row["boundaries"], row["more"]
+
+
+async def read_input(db: Database, rid: int) -> str:
+    """An input that did not fit into the claim. Source: read_input."""
+    text: str = (await db.call("read_input", rid))[0]["read_input"]
+    return text
+
+
+def _claim(rows: Sequence[Record]) -> Claim:
+    if rows and rows[0]["answer"] == "buried":
+        return Claim(buried=True)
+    if rows and rows[0]["answer"] == "suspect":
+        return Claim(suspect_since=rows[0]["submitted_at"])
+    return Claim(tuple(_claimed(row) for row in rows))
+
+
+def _claimed(row: Record) -> Claimed:
+    return Claimed(
+        fence=Fence(row["rid"], row["number"], row["fence"]), org=row["org"], id=row["id"], name=row["name"], input=row["input"],
+        key_root=str(row["key_root"]), on_lost=row["on_lost"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
+        boundaries=row["boundaries"], more=row["more"], parent=row["parent"], submitted_at=row["submitted_at"],
+    )  # fmt: skip

@@ -1,0 +1,254 @@
+"""What an author declares: steps, workflows, retries, and the answers of a look-up.
+
+Everything that means nothing (zero tries, a negative time-out, an infinite delay) is refused where it is declared.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import math
+import sys
+import typing
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+
+from fencepost import limits
+from fencepost.values import check_name
+from fencepost.words import OnLost
+
+if TYPE_CHECKING:
+    from fencepost.worker.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+I_contra = TypeVar("I_contra", contravariant=True)
+O_co = TypeVar("O_co", covariant=True)
+
+_step_key: ContextVar[str] = ContextVar("fencepost_step_key")
+
+
+def step_key() -> str:
+    """This step call's key: the same on every replay and in every retry, another for every step, row and run (law 50.3).
+
+    Give it to providers as their idempotency key. Raises RuntimeError outside a step.
+    """
+    try:
+        return _step_key.get()
+    except LookupError:
+        raise RuntimeError("step_key() has a value inside a step only") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[R_co]):
+    """A look-up's answer: it happened, and this is its value. Final (law 50.11)."""
+
+    value: R_co
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A look-up's answer: it did not happen, as far as the provider knows now. Law 50.11 says when that permits a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A look-up's answer: it cannot say."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """What `wait_for` gives when its time was over first; told apart from every payload (law 60.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived(Generic[R_co]):
+    """What `wait_for_first` gives: which signal came, and its payload."""
+
+    name: str
+    value: R_co
+
+
+def seconds(value: timedelta | float, what: str, *, zero: bool = False) -> float:
+    """A finite, positive number of seconds (or, with `zero`, none). Raises ValueError naming `what`."""
+    number = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise ValueError(f"{what} must be a finite time{' of at least 0' if zero else ' over 0'}, not {value!r}")
+    return number
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retry:
+    """Try again when one of `on` was raised: up to `tries` in all, after `delay` seconds that grow by `factor` up to `most`, with jitter.
+
+    On a step that is not repeatable it declares: when this was raised, nothing happened (law 50.10).
+    """
+
+    tries: int
+    on: tuple[type[BaseException], ...]
+    delay: float
+    factor: float
+    most: float
+
+    def __init__(
+        self, tries: int, *, on: tuple[type[Exception], ...] = (Exception,), delay: timedelta | float = 1.0, factor: float = 2.0,
+        most: timedelta | float = 60.0,
+    ) -> None:  # fmt: skip
+        if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
+            raise ValueError(f"tries must be a whole number of at least 1, not {tries!r}")
+        if not on or not all(isinstance(t, type) and issubclass(t, Exception) for t in on):
+            raise ValueError(f"on must be a tuple of exception classes, not {on!r}")
+        if not math.isfinite(factor) or factor < 1:
+            raise ValueError(f"factor must be a finite number of at least 1, not {factor!r}")
+        object.__setattr__(self, "tries", tries)
+        object.__setattr__(self, "on", tuple(on))
+        object.__setattr__(self, "delay", seconds(delay, "delay", zero=True))
+        object.__setattr__(self, "factor", float(factor))
+        object.__setattr__(self, "most", seconds(most, "most", zero=True))
+
+    def pause(self, failed: int, chance: float) -> float:
+        """Seconds to wait after the `failed`-th failure; `chance` in [0, 1) is the jitter's draw."""
+        whole: float = min(self.delay * self.factor ** min(failed - 1, 64), self.most)
+        return whole * (0.5 + chance / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Generic[P, R]):
+    """A declared step. Called directly it is the plain function; `ctx.step(this, …)` makes it durable."""
+
+    function: Callable[P, Any]
+    name: str
+    repeatable: bool
+    retry: Retry | None
+    timeout: float | None
+    errors: tuple[type[Exception], ...]
+    lookup: Callable[..., Any] | None
+    lookup_timeout: float
+    settle: float
+    key_honoured: bool
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The plain function, undurable: for tests and for use outside workflows."""
+        return self.function(*args, **kwargs)
+
+    @functools.cached_property
+    def is_async(self) -> bool:
+        """Async steps run on the worker's loop, sync ones in its threads."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @functools.cached_property
+    def returns(self) -> Any:
+        """The annotation that stored values are decoded to; Any where the author gave none."""
+        return type_hints(self.function).get("return", Any)
+
+
+@dataclass(frozen=True, eq=False)
+class Workflow(Generic[I_contra, O_co]):
+    """A declared workflow: `async def name(ctx, input) -> output`, or without an input."""
+
+    function: Callable[..., Coroutine[Any, Any, Any]]
+    name: str
+    retry: Retry | None
+    on_lost: OnLost | None
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.function)
+
+    @functools.cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.function).parameters.values())
+
+    @functools.cached_property
+    def takes_input(self) -> bool:
+        return len(self._parameters) > 1
+
+    @functools.cached_property
+    def input_type(self) -> Any:
+        """The annotation of the input; None for a workflow without one."""
+        return type_hints(self.function).get(self._parameters[1].name, Any) if self.takes_input else None
+
+    @functools.cached_property
+    def returns(self) -> Any:
+        return type_hints(self.function).get("return", Any)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Names the code (law 50.4): of the whole module's source where it can be read, for a helper's change counts too."""
+        try:
+            text = inspect.getsource(sys.modules[self.function.__module__])
+        except (OSError, TypeError, KeyError):
+            text = self.function.__code__.co_code.hex() + repr(self.function.__code__.co_consts)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def __call__(self, *args: Any) -> Any:
+        """Not to be called: a workflow runs through `app.start`, `ctx.run_child` or the command line."""
+        raise TypeError(f"workflow {self.name} is started with app.start(…) or ctx.run_child(…), not called")
+
+
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations, resolved. Raises TypeError that names the function and what could not be resolved."""
+    try:
+        return typing.get_type_hints(function)
+    except NameError as error:
+        raise TypeError(f"{function.__qualname__}: annotation {error.name!r} cannot be resolved at run time") from error
+
+
+@dataclass(slots=True)
+class Registry:
+    """What an App has declared, by name."""
+
+    steps: dict[str, Step[..., Any]] = field(default_factory=dict)
+    workflows: dict[str, Workflow[Any, Any]] = field(default_factory=dict)
+
+
+DEFAULT_LOOKUP_TIMEOUT: Final = limits.LOOKUP_TIMEOUT_SECONDS
+Lookup = Callable[Concatenate[str, P], Awaitable[Found[R] | Absent | Unknown]]
+
+
+def make_step(
+    function: Callable[..., Any], *, name: str | None, repeatable: bool, retry: Retry | None, timeout: timedelta | float | None,
+    errors: tuple[type[Exception], ...], lookup: Callable[..., Any] | None, lookup_timeout: timedelta | float, settle: timedelta | float,
+    key_honoured: bool,
+) -> Step[..., Any]:  # fmt: skip
+    """Judge a declaration. Raises ValueError or TypeError that names the step and the argument."""
+    what = f"step {name or getattr(function, '__name__', function)}"
+    if not callable(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(f"{what}: a step is a function or an async function, not {function!r}")
+    if lookup is not None and repeatable:
+        raise ValueError(f"{what}: a repeatable step is simply run again, so it needs no lookup")
+    if lookup is not None and not inspect.iscoroutinefunction(lookup):
+        raise TypeError(f"{what}: lookup must be an async function of (key, …the step's arguments)")
+    if key_honoured and lookup is None:
+        raise ValueError(f"{what}: key_honoured speaks about a lookup's Absent, and there is no lookup")
+    bad = [e for e in errors if not (isinstance(e, type) and issubclass(e, Exception))]
+    if bad:
+        raise TypeError(f"{what}: errors must be exception classes, not {bad[0]!r}")
+    return Step(
+        function=function, name=check_name(name or function.__name__, "a step's name"), repeatable=repeatable, retry=retry,
+        timeout=None if timeout is None else seconds(timeout, f"{what}: timeout"), errors=tuple(errors), lookup=lookup,
+        lookup_timeout=seconds(lookup_timeout, f"{what}: lookup_timeout"), settle=seconds(settle, f"{what}: settle", zero=True),
+        key_honoured=key_honoured,
+    )  # fmt: skip
+
+
+def make_workflow(function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_lost: OnLost | None) -> Workflow[Any, Any]:
+    """Judge a declaration. Raises ValueError or TypeError that names the workflow and what is wrong."""
+    what = f"workflow {name or getattr(function, '__name__', function)}"
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{what}: a workflow is an async function (ctx, input) -> output")
+    if len(inspect.signature(function).parameters) not in (1, 2):
+        raise TypeError(f"{what}: a workflow takes the context and at most one input (put several values into one model)")
+    if on_lost not in (None, "replay", "fail", "ask"):
+        raise ValueError(f"{what}: on_lost is replay, fail or ask, not {on_lost!r}")
+    return Workflow(function=function, name=check_name(name or function.__name__, "a workflow's name"), retry=retry, on_lost=on_lost)
+
+
+WorkflowFunction = Callable[["Context", I_contra], Coroutine[Any, Any, O_co]]

@@ -1,0 +1,224 @@
+"""The schema: chapters for a fresh installation, migrations for a running one, and the proof of which stands (law 00.8).
+
+A worker, gateway or client never runs any of this: it asserts the version (`assert_current`) and says what to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncpg
+
+SCHEMA_VERSION: Final = 1
+# A door stays one release after its last caller, so code of one version back still runs on this schema.
+OLDEST_CODE_VERSION: Final = 1
+LOCK_TIMEOUT_MS: Final = 3000
+LOCK_TRIES: Final = 40
+
+_TAG: Final = "$law$"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One SQL file. `version` is 0 for a chapter."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class SchemaMismatch(Exception):
+    """The schema is not the one this code runs on. The message says what to run."""
+
+
+class MigrationRefused(Exception):
+    """A migration cannot be applied: a recorded one was changed, or the lock could not be had."""
+
+
+def quote_ident(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"E'{escaped.replace(chr(92), chr(92) * 2)}'" if "\\" in escaped else f"'{escaped}'"
+
+
+def role_names(schema: str) -> tuple[str, str]:
+    """The worker's and the reader's role of an installation: roles belong to the whole cluster, so the schema is in the name."""
+    if len(schema.encode()) <= 40:  # noqa: PLR2004 - a role name has 63 bytes, the suffix needs some
+        return f"{schema}_worker", f"{schema}_reader"
+    digest = hashlib.sha256(schema.encode()).hexdigest()[:16]
+    return f"fencepost_{digest}_worker", f"fencepost_{digest}_reader"
+
+
+def render(text: str, schema: str) -> str:
+    """The SQL of a chapter or migration for an installation's schema (any legal name, law 00.7)."""
+    worker, reader = role_names(schema)
+    qualified = quote_ident(schema) + "."
+    text = text.replace("'fencepost.meta'", quote_literal(qualified + "meta"))
+    text = text.replace("'fencepost_worker'", quote_literal(worker)).replace("'fencepost_reader'", quote_literal(reader))
+    if _TAG in schema:
+        tag = "$law" + hashlib.sha256(schema.encode()).hexdigest()[:8] + "$"
+        text = text.replace(_TAG, tag)
+    return re.sub(r"\bfencepost\.", lambda _: qualified, text)
+
+
+def _read(folder: str) -> list[tuple[str, str]]:
+    root = resources.files("fencepost") / "sql"
+    found = (root / folder if folder else root).iterdir()
+    return sorted((f.name, f.read_text(encoding="utf-8")) for f in found if f.name.endswith(".sql"))
+
+
+def chapters() -> list[Script]:
+    return [Script(0, name, text) for name, text in _read("")]
+
+
+def migrations() -> list[Script]:
+    return [Script(int(name.split("_", 1)[0]), name, text) for name, text in _read("migrations")]
+
+
+async def installed_version(connection: asyncpg.Connection, schema: str) -> int | None:
+    """The version that stands in the schema; None when nothing of ours does."""
+    if await connection.fetchval("select to_regclass($1)", f"{quote_ident(schema)}.meta") is None:
+        return None
+    version: int = await connection.fetchval(f"select schema_version from {quote_ident(schema)}.meta")  # noqa: S608 - quoted
+    return version
+
+
+async def migrate(
+    connection: asyncpg.Connection, schema: str, *, roles: bool = False, test: bool = False, by_migrations: bool = False
+) -> list[str]:
+    """Bring the schema to this code's version; returns the names of what was applied, in order.
+
+    `roles` also creates the worker and reader roles (law 00.9). Twenty processes at once apply each script once: each script
+    is its own transaction under a transaction-scoped lock, and waits at most three seconds for any other lock before it steps
+    back and tries again, so that it never queues the whole table behind a dump.
+
+    `by_migrations` walks every migration from nothing instead of running the chapters; the two give identical schemas.
+    Raises MigrationRefused, SchemaMismatch (the schema is newer than this code).
+    """
+    if roles:
+        await _create_roles(connection, schema)
+    applied: list[str] = []
+    while True:
+        step = await _with_lock_retries(connection, schema, roles=roles, test=test, by_migrations=by_migrations)
+        if step is None:
+            return applied
+        applied.append(step)
+
+
+async def _with_lock_retries(
+    connection: asyncpg.Connection, schema: str, *, roles: bool, test: bool, by_migrations: bool
+) -> str | None:
+    import asyncpg  # noqa: PLC0415 - the driver is imported where a connection exists already
+
+    for turn in range(LOCK_TRIES):
+        try:
+            return await _apply_next(connection, schema, roles=roles, test=test, by_migrations=by_migrations)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            await asyncio.sleep(min(0.05 * 2**turn, 1.0))  # waits: another session holds a lock; nothing announces its release
+    message = f"a lock could not be had in {LOCK_TRIES} tries; see who holds it in pg_locks and run `fencepost migrate` again"
+    raise MigrationRefused(message)
+
+
+async def _apply_next(connection: asyncpg.Connection, schema: str, *, roles: bool, test: bool, by_migrations: bool) -> str | None:
+    async with connection.transaction(isolation="read_committed"):
+        await connection.execute(f"set local lock_timeout = {LOCK_TIMEOUT_MS}")
+        await connection.execute("set local search_path = pg_catalog, pg_temp")
+        await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 0))", "fencepost migrate " + schema)
+        version = await installed_version(connection, schema)
+        scripts = migrations()
+        if version is not None:
+            await _check_recorded(connection, schema, scripts)
+            if version > SCHEMA_VERSION:
+                raise SchemaMismatch(_too_new(version))
+        if version is None and not by_migrations:
+            await connection.execute(f"create schema if not exists {quote_ident(schema)}")
+            for chapter in chapters():
+                await connection.execute(render(chapter.text, schema))
+            await _record(connection, schema, scripts, test=test)
+            return "chapters"
+        pending = [s for s in scripts if s.version > (version or 0)]
+        if not pending:
+            if roles and await _lacks_grants(connection, schema):
+                await connection.execute(render(chapters()[-1].text, schema))
+                return "grants"
+            return None
+        if version is None:
+            await connection.execute(f"create schema if not exists {quote_ident(schema)}")
+        await connection.execute(render(pending[0].text, schema))
+        # Doors that a migration made or replaced are doors only once the grants have run over them.
+        await connection.execute(render(chapters()[-1].text, schema))
+        await _record(connection, schema, pending[:1], test=test)
+        return pending[0].name
+
+
+async def _record(connection: asyncpg.Connection, schema: str, scripts: list[Script], *, test: bool) -> None:
+    name = quote_ident(schema)
+    await connection.execute(
+        f"""insert into {name}.meta (schema_version, system_identifier, database_oid, test)
+            select $1, s.system_identifier::text, d.oid, $2 from pg_control_system() s, pg_database d where d.datname = current_database()
+            on conflict (one) do update set schema_version = excluded.schema_version""",  # noqa: S608 - quoted
+        scripts[-1].version,
+        test,
+    )
+    await connection.executemany(
+        f"insert into {name}.migration (version, name, sha256, applied_at) values ($1, $2, $3, transaction_timestamp())",  # noqa: S608
+        [(s.version, s.name, s.sha256) for s in scripts],
+    )
+
+
+async def _check_recorded(connection: asyncpg.Connection, schema: str, scripts: list[Script]) -> None:
+    known = {s.version: s for s in scripts}
+    for row in await connection.fetch(f"select version, name, sha256 from {quote_ident(schema)}.migration"):  # noqa: S608
+        script = known.get(row["version"])
+        if script is not None and script.sha256 != row["sha256"]:
+            message = f"migration {row['name']} was changed after it was applied; install the release that applied it"
+            raise MigrationRefused(message)
+
+
+async def _create_roles(connection: asyncpg.Connection, schema: str) -> None:
+    for role in role_names(schema):
+        if not await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role):
+            # Another migrating process may have been faster; the block makes "exists already" an answer.
+            await connection.execute(
+                f"do $role$ begin create role {quote_ident(role)} nologin; "
+                "exception when duplicate_object or unique_violation then null; end $role$"
+            )
+
+
+async def _lacks_grants(connection: asyncpg.Connection, schema: str) -> bool:
+    worker, _ = role_names(schema)
+    return not await connection.fetchval("select has_schema_privilege($1, $2, 'usage')", worker, schema)
+
+
+def _too_new(version: int) -> str:
+    return (
+        f"the schema is version {version}, newer than this code's {SCHEMA_VERSION}: install the release that migrated it, or a later one"
+    )
+
+
+def judge_version(version: int | None, schema: str) -> None:
+    """Law 00.8: raises SchemaMismatch, with what to run, unless this code runs on that version.
+
+    Code one release back runs on a newer schema; the schema itself is never older than the code.
+    """
+    if version is None:
+        message = f"there is no Fencepost schema {schema!r} in this database: run `fencepost migrate`"
+        raise SchemaMismatch(message)
+    if version < SCHEMA_VERSION:
+        message = f"the schema is version {version}, older than this code's {SCHEMA_VERSION}: run `fencepost migrate`"
+        raise SchemaMismatch(message)
+    if version > SCHEMA_VERSION + 1:
+        raise SchemaMismatch(_too_new(version))

@@ -1,0 +1,92 @@
+-- 00_ground.sql: the clock, the moves, the gate every transaction enters by.
+--
+-- LAW    00.1   one clock, read once, in the database; a fake one only in an installation marked test, as a row
+--        00.2   moves are rows; any other move is refused
+--        00.7   every name is qualified: `fencepost.` is replaced by the installation's own schema, quoted
+--        00.8   the schema's version is a row that starting processes assert
+--        00.10  nothing here rests on SERIALIZABLE: engine doors demand READ COMMITTED (00.14)
+--        00.15  a reply means durable: engine writes force synchronous_commit on
+-- OWNS   meta, migration, move
+-- CODES  LW001 unlawful move · LW002 a number or sequence that shrinks · LW003 wrong isolation for an engine door
+--
+-- Functions that end in `_` are inner rooms; every other function is a door (99_grants.sql).
+
+create table fencepost.meta (
+  one               boolean primary key default true check (one),
+  installation      uuid not null default gen_random_uuid(),
+  schema_version    integer not null,
+  system_identifier text not null,
+  database_oid      oid not null,
+  test              boolean not null default false,
+  test_now          timestamptz,
+  check (test or test_now is null)
+);
+
+create table fencepost.migration (
+  version    integer primary key,
+  name       text not null,
+  sha256     text not null,
+  applied_at timestamptz not null
+);
+
+-- Law 00.1. `transaction_timestamp()` cannot be read twice differently by accident.
+create function fencepost.now_() returns timestamptz language sql stable as $law$
+  select coalesce((select m.test_now from fencepost.meta m where m.test), transaction_timestamp())
+$law$;
+
+-- Every engine door begins here and hands the instant inward.
+create function fencepost.enter_() returns timestamptz language plpgsql volatile as $law$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'engine doors run READ COMMITTED, not %', current_setting('transaction_isolation') using errcode = 'LW003';
+  end if;
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  return fencepost.now_();
+end $law$;
+
+-- A channel of this installation: names are short, and two installations in one database never hear each other.
+create function fencepost.channel_(_what text) returns text language sql stable as $law$
+  select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m
+$law$;
+
+create table fencepost.move (
+  was     text not null,
+  becomes text not null,
+  by      text[] not null,
+  because text not null,
+  primary key (was, becomes)
+);
+
+insert into fencepost.move (was, becomes, by, because) values
+  ('queued',     'running',    '{claim_attempts,claim_tree}', 'a worker took it: number + 1, a new fence'),
+  ('queued',     'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
+  ('queued',     'cancelled',  '{cancel_run}', 'cancelled before anybody ran it'),
+  ('queued',     'failed',     '{beat,judge_bound,end_run}', 'past its claim bound, or ended by an operator'),
+  ('running',    'queued',     '{finish_attempts,defer_attempts,give_back_attempts,beat,close_incarnation}',
+                               'a declared retry, a deferral, a give-back, or lost and declared replay'),
+  ('running',    'parked',     '{park_attempts,finish_attempts}', 'every branch waits, or the code does not fit its history'),
+  ('running',    'cancelling', '{cancel_run}', 'cancel accepted; its code is told to stop'),
+  ('running',    'unknown',    '{finish_attempts,beat,close_incarnation}', 'a step, or the attempt, with an outcome nobody knows'),
+  ('running',    'completed',  '{finish_attempts}', 'it said so with a living fence'),
+  ('running',    'failed',     '{finish_attempts,defer_attempts,beat,close_incarnation,end_run}', 'it failed, or was lost and declared fail'),
+  ('parked',     'queued',     '{send_signals,finish_attempts,beat,wake_run,register_workflows}', 'what it waited for came, or the hour did'),
+  ('parked',     'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
+  ('parked',     'cancelled',  '{cancel_run}', 'cancelled while it waited'),
+  ('parked',     'failed',     '{end_run}', 'ended by an operator'),
+  ('cancelling', 'cancelled',  '{finish_attempts,beat,close_incarnation,cancel_run,end_run}', 'its code stopped, or the grace is over'),
+  ('unknown',    'queued',     '{resolve_unknown,wake_run}', 'resolved: the run continues'),
+  ('unknown',    'completed',  '{resolve_unknown}', 'an operator knows that it was done'),
+  ('unknown',    'failed',     '{resolve_unknown,end_run}', 'an operator knows that it was not'),
+  ('unknown',    'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
+  ('unknown',    'cancelled',  '{cancel_run}', 'cancelled; the unknown step stays in the record');
+
+create function fencepost.refuse_move_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+begin
+  if old.rid <> new.rid or new.number < old.number or new.seq < old.seq then
+    raise exception 'run %: number % -> %, sequence % -> %: these only grow', old.rid, old.number, new.number, old.seq, new.seq
+      using errcode = 'LW002';
+  end if;
+  raise exception 'run %: no move % -> %', old.rid, old.state, new.state using errcode = 'LW001';
+end $law$;

@@ -1,0 +1,288 @@
+-- 15_shapes.sql: the rows that more than one chapter writes, and what they can never look like.
+--
+-- LAW    00.2   every (state, fence, holder, begun, wait) shape that is not legal is impossible; moves are refused by trigger
+--        00.16  SQL null is "no output"; a JSON null is the text `null`
+--        30.6   blank ids, over-long ids and control characters are impossible
+--        40.2   numbers only grow; a fence is 128 random bits, never lent twice
+--        80.1   the key of `outcome` is "the first terminal wins"
+--        90.1   one closed list of event types; (run, seq) is unique
+-- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, incarnation, sleeper, watcher, event
+--
+-- Identities are bigint inside; text ids stand in `run` only. Author values are text: the bytes the edge wrote (50.1).
+-- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
+-- partial indexes that match each query exactly, and is deleted by the terminal write: finished work costs a claim nothing.
+
+create table fencepost.run (
+  rid          bigint generated always as identity primary key,
+  org          text not null check (length(org) between 1 and 200 and org !~ '[[:cntrl:]]' and btrim(org) <> ''),
+  id           text not null check (length(id) between 1 and 200 and id !~ '[[:cntrl:]]' and btrim(id) <> ''),
+  kind         text not null check (kind in ('workflow', 'plan')),
+  name         text not null check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]' and btrim(name) <> ''),
+  lane         integer not null,
+  release      text not null,
+  source       text not null,
+  priority     integer not null check (priority between -1000000 and 1000000),
+  input        text not null,
+  contract     jsonb not null default '{}',
+  on_lost      text not null check (on_lost in ('replay', 'fail', 'ask')),
+  parent       bigint,
+  origin       bigint,
+  key_root     uuid not null,
+  submitted_at timestamptz not null,
+  unique (org, id)
+);
+create index run_parent on fencepost.run (parent) where parent is not null;
+create index run_submitted on fencepost.run (submitted_at);
+
+create table fencepost.task (
+  rid            bigint primary key,
+  lane           integer not null,
+  org            text not null,
+  state          text not null check (state in ('queued', 'running', 'parked', 'cancelling', 'unknown')),
+  priority       integer not null,
+  ready_at       timestamptz not null,
+  turn_at        timestamptz not null,      -- ready_at - priority x 60 s: its place in the organisation's line (20.9)
+  due_at         timestamptz,               -- when a timer must act for it: not claimable before, or the earliest wait
+  claim_by       timestamptz,               -- 30.8: the bound that ends with the first claim
+  number         integer not null default 0,
+  tries          integer not null default 0,
+  losses         integer not null default 0,  -- since the last committed boundary (40.15)
+  deferrals      integer not null default 0,
+  deferred_since timestamptz,
+  seq            integer not null,
+  fence          uuid,
+  holder         uuid,
+  request        bigint,
+  claimed_at     timestamptz,
+  begun          boolean not null default false,
+  park           text check (park in ('wait', 'code')),
+  code_digest    text,                      -- parked on its code: the digest that did not fit (50.4)
+  unknown        text,
+  cancel_reason  text,
+  cancel_until   timestamptz,
+  trouble        text,                      -- the error shown while unknown, deferred or parked on its code
+  progress       text,
+  on_lost        text not null,
+  parent         bigint,
+  check (number >= tries and tries >= 0 and losses >= 0 and seq >= 1),
+  check ((fence is null) = (holder is null) and (fence is null) = (claimed_at is null) and (fence is null) = (request is null)),
+  check (not begun or fence is not null),
+  check ((state = 'unknown') = (unknown is not null)),
+  check ((state = 'parked') = (park is not null)),
+  check ((state = 'cancelling') = (cancel_until is not null)),
+  check (case state when 'queued' then fence is null
+                    when 'running' then fence is not null and due_at is null
+                    when 'parked' then fence is null and (park = 'wait' or due_at is null)
+                    when 'unknown' then fence is null and due_at is null
+                    when 'cancelling' then due_at is null end),
+  check (claim_by is null or (state = 'queued' and number = 0)),
+  check (code_digest is null or park = 'code')
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- The claim's line. Parked, delayed, suspect and finished work is in no claim index.
+create index task_line on fencepost.task (lane, org, turn_at, rid) where state = 'queued' and due_at is null and losses = 0;
+create index task_suspect on fencepost.task (lane, turn_at, rid) where state = 'queued' and due_at is null and losses > 0;
+create index task_held on fencepost.task (holder) where holder is not null;
+create index task_due on fencepost.task (lane, due_at, rid) where due_at is not null;
+create index task_bound on fencepost.task (claim_by) where claim_by is not null;
+create index task_cancelling on fencepost.task (cancel_until) where state = 'cancelling';
+create index task_parent on fencepost.task (parent) where parent is not null;
+create index task_code on fencepost.task (lane) where park = 'code';
+
+create table fencepost.outcome (
+  rid      bigint primary key,
+  status   text not null check (status in ('completed', 'failed', 'cancelled')),
+  output   text,
+  error    text,
+  number   integer not null,
+  tries    integer not null,
+  fence    uuid,
+  seq      integer not null,
+  ended_at timestamptz not null,
+  check ((status = 'failed') = (error is not null) or status = 'cancelled'),
+  check (output is null or status = 'completed')
+);
+create index outcome_ended on fencepost.outcome (ended_at);
+
+-- The history of legs, written at a leg's end, with the answer its fence was given (80.2).
+create table fencepost.attempt (
+  rid        bigint not null,
+  number     integer not null check (number >= 1),
+  fence      uuid not null,
+  holder     uuid not null,
+  claimed_at timestamptz not null,
+  ended_at   timestamptz not null,
+  ended      text not null check (ended in ('finished', 'parked', 'deferred', 'given_back', 'lost', 'retrying', 'unknown')),
+  begun      boolean not null,
+  reason     text,
+  primary key (rid, number)
+);
+create index attempt_holder on fencepost.attempt (holder);
+
+create table fencepost.boundary (
+  rid        bigint not null,
+  kind       text not null check (kind in ('step', 'map', 'sleep', 'signal', 'child', 'value')),
+  name       text not null,
+  ordinal    integer not null check (ordinal >= 1),
+  state      text not null check (state in ('marked', 'kept', 'failed', 'armed', 'arrived', 'timed_out', 'cancelled', 'open', 'set_aside', 'again')),
+  opened_seq integer,                       -- marked, armed or opened
+  seq        integer,                       -- resolved: results reach the code in this order (50.4)
+  number     integer not null,              -- the attempt that wrote it last
+  fence      uuid,
+  hash       text not null default '',      -- of the arguments (50.4)
+  repeatable boolean not null default true,
+  loose      boolean not null default false, -- recorded before a declared retry, or by a redrive's origin: may stay unasked
+  value      text,                          -- the value kept, the payload delivered, or the error of a failure
+  asked_ms   bigint,                        -- of a wait: what was asked (60.5)
+  until      timestamptz,                   -- of a wait: its time-out; of a mark: the step's durable deadline (40.12)
+  child      bigint,
+  at         timestamptz not null,
+  opened_at  timestamptz,
+  primary key (rid, kind, name, ordinal),
+  check ((state in ('marked', 'armed', 'open', 'again')) = (seq is null) or state = 'set_aside'),
+  check (state not in ('marked', 'armed', 'open') or opened_seq is not null)
+);
+create index boundary_armed on fencepost.boundary (rid) where state = 'armed';
+create index boundary_child on fencepost.boundary (child) where child is not null;
+create index boundary_deadline on fencepost.boundary (until) where state = 'marked' and until is not null;
+create index boundary_marked on fencepost.boundary (rid) where state = 'marked';
+
+create table fencepost.map (
+  mid     bigint generated always as identity primary key,
+  rid     bigint not null,
+  name    text not null,
+  ordinal integer not null,
+  total   integer not null,                 -- rows stored so far; all of them once `whole`
+  whole   boolean not null default false,
+  unique (rid, name, ordinal)
+);
+
+create table fencepost.row (
+  mid        bigint not null,
+  index      integer not null check (index >= 0),
+  key        text not null,
+  input      text not null,
+  state      text not null default 'waiting' check (state in ('waiting', 'marked', 'kept', 'failed', 'skipped', 'again')),
+  number     integer,
+  fence      uuid,
+  repeatable boolean not null default true,
+  opened_seq integer,
+  seq        integer,
+  value      text,
+  at         timestamptz,
+  primary key (mid, index),
+  unique (mid, key),
+  check ((state in ('kept', 'failed', 'skipped')) = (seq is not null)),
+  check (state <> 'marked' or fence is not null)
+) with (fillfactor = 80);
+create index row_open on fencepost.row (mid) where state in ('waiting', 'marked', 'again');
+
+create table fencepost.signal (
+  sid     bigint generated always as identity primary key,
+  rid     bigint not null,
+  name    text not null,
+  dedupe  text,
+  payload text not null,
+  sent_at timestamptz not null,
+  taken   integer                           -- the ordinal of the wait it was delivered to
+);
+create unique index signal_dedupe on fencepost.signal (rid, name, dedupe) where dedupe is not null;
+create index signal_waiting on fencepost.signal (rid, name, sid) where taken is null;
+create index signal_rid on fencepost.signal (rid);
+
+-- Evidence that came too late to be the record: a commit by a dead fence, a result after an accepted cancel (50.2, 80.4).
+create table fencepost.late (
+  lid      bigint generated always as identity primary key,
+  rid      bigint not null,
+  kind     text not null,
+  name     text not null,
+  ordinal  integer not null,
+  fence    uuid not null,
+  ok       boolean not null,
+  value    text,
+  at       timestamptz not null,
+  accepted boolean not null default false
+);
+create index late_rid on fencepost.late (rid);
+
+-- A worker process, from its start to its end: never reused, whatever its name (40.9).
+create table fencepost.incarnation (
+  id              uuid primary key,
+  lane            integer not null,
+  name            text not null,
+  boot_id         text,                     -- with pid_namespace and process_start: what proof of death needs (85.3)
+  pid_namespace   text,
+  pid             integer not null,
+  process_start   text,
+  lease_ms        integer not null check (lease_ms > 0),
+  beat_ms         integer not null check (beat_ms > 0 and lease_ms >= 3 * beat_ms),
+  started_at      timestamptz not null,
+  heard_at        timestamptz not null,
+  observing_since timestamptz not null,     -- silence counts from here: an observer that was deaf heard nobody's (85.3)
+  request         bigint not null default 0,
+  answered        bigint not null default 0,
+  workflows       text[] not null default '{}',
+  ended_at        timestamptz,
+  ended           text check (ended in ('closed', 'proven', 'silent')),
+  gone_at         timestamptz,              -- its death is confirmed (50.11)
+  check ((ended is null) = (ended_at is null)),
+  check (answered <= request)
+);
+create index incarnation_live on fencepost.incarnation (heard_at) where ended is null;
+create index incarnation_host on fencepost.incarnation (boot_id, pid_namespace) where gone_at is null;
+
+create table fencepost.sleeper (
+  holder uuid primary key,
+  lane   integer not null,
+  since  timestamptz not null
+);
+create index sleeper_lane on fencepost.sleeper (lane, since);
+
+create table fencepost.watcher (
+  rid     bigint not null,
+  channel text not null,
+  until   timestamptz not null,
+  primary key (rid, channel)
+);
+
+create table fencepost.event (
+  rid    bigint not null,
+  seq    integer not null,
+  at     timestamptz not null,
+  type   text not null check (type in (
+    'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved',
+    'run.completed', 'run.failed', 'run.cancelled',
+    'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost',
+    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted')),
+  number integer,                           -- the attempt it belongs to
+  data   jsonb,
+  tx     bigint not null default (pg_current_xact_id()::text::bigint),
+  primary key (rid, seq)
+);
+-- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing.
+create index event_tx on fencepost.event using brin (tx);
+
+-- The trigger's list is generated from `move`; a test compares the two. AFTER, so that it locks nothing of its own.
+do $law$ begin
+  execute format($t$create trigger task_moves after update on fencepost.task for each row when (
+    (old.state <> new.state and (old.state, new.state) not in (%s)) or new.number < old.number or new.seq < old.seq or new.rid <> old.rid)
+    execute function fencepost.refuse_move_()$t$,
+    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m));
+end $law$;
+
+-- A task leaves only to an outcome, by a move the table knows. Once a statement, not once a row.
+create function fencepost.refuse_leaving_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+declare v_bad record;
+begin
+  select g.rid, g.state, o.status into v_bad
+    from gone g
+    left join lateral (select x.status from fencepost.outcome x where x.rid = g.rid limit 1) o on true
+    left join lateral (select m.was from fencepost.move m where m.was = g.state and m.becomes = o.status limit 1) m on true
+   where m.was is null limit 1;
+  if found then
+    raise exception 'run %: no move % -> %', v_bad.rid, v_bad.state, coalesce(v_bad.status, 'nothing') using errcode = 'LW001';
+  end if;
+  return null;
+end $law$;
+create trigger task_leaves after delete on fencepost.task referencing old table as gone
+  for each statement execute function fencepost.refuse_leaving_();

@@ -1,0 +1,144 @@
+-- 30_admission.sql: how a run comes to be.
+--
+-- LAW    30.1   run and queue entry commit together
+--        30.2   a run id is unique in its organisation: one `created`, the others `replayed`
+--        30.3   the same id with another launch is `conflict`; nothing changes
+--        30.4   the launch: kind, name, input as given and contract, compared as jsonb
+--        30.5   a queued run that lost its entry is re-entered only when asked
+--        30.6   bad ids and names are refused before any write
+--        30.7   policy by source
+--        30.8   the claim bound ends with the first claim; whoever waits may ask for the verdict (judge_bound, 80)
+--        30.10  admission works inside the caller's own transaction
+--        00.13  an item that is refused changes no other; with `_patience_ms` a twin still uncommitted elsewhere is weather
+-- OWNS   policy; writes run, task, event
+-- LOCKS  run rows in the order of (org, id): one order for everybody
+
+create table fencepost.policy (
+  source     text primary key,
+  priority   integer not null,
+  claim_ms   bigint,                        -- longest wait to be claimed; null: for ever
+  sandbox_ms bigint
+);
+insert into fencepost.policy (source, priority, claim_ms, sandbox_ms) values
+  ('api', 100, 10000, 0), ('webhook', 0, null, null), ('cron', -10, 1800000, 1800000),
+  ('sql_listener', -10, 1800000, 1800000), ('async_child', 0, null, null), ('program', 0, null, null);
+
+-- Wakes at most as many sleepers as there is work for: a herd for one run would stampede the claim.
+create function fencepost.rouse_(_lane integer, _most integer) returns void language plpgsql volatile as $law$
+begin
+  perform pg_notify(fencepost.channel_(left(replace(s.holder::text, '-', ''), 24)), 'work')
+     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most) s;
+end $law$;
+
+-- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.
+create function fencepost.admit_runs(_orgs text[], _ids text[], _kinds text[], _names text[], _lanes integer[], _releases text[],
+  _sources text[], _priorities integer[], _inputs text[], _contracts jsonb[], _on_losts text[], _claim_mss bigint[],
+  _delay_mss bigint[], _repair boolean, _patience_ms integer)
+returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.now_(); v_ords integer[]; v_new bigint[]; v_lane record; v_fixed bigint[] := '{}';
+begin
+  if _patience_ms is not null then
+    perform set_config('lock_timeout', _patience_ms::text, true);
+    if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
+  end if;
+  with i as materialized (
+      select distinct on (i.org, i.id) i.*, p.priority as by_policy, p.claim_ms as bound
+        from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
+             with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
+        cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
+       where fencepost.good_name_(i.org) and fencepost.good_name_(i.id) and fencepost.good_name_(i.name)
+       order by i.org, i.id, i.ord),
+    r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
+          select i.org, i.id, i.kind, i.name, i.lane, i.release, coalesce(i.source, 'api'), coalesce(i.priority, i.by_policy), i.input,
+                 coalesce(i.contract, '{}'), coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
+          on conflict (org, id) do nothing
+          returning rid, org, id, lane, priority, on_lost),
+    t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
+          select r.rid, r.lane, r.org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s',
+                 case when i.delay_ms > 0 then v_now + i.delay_ms * interval '1 ms' end,
+                 case when i.claim_ms >= 0 then v_now + (i.claim_ms + coalesce(i.delay_ms, 0)) * interval '1 ms'
+                      when i.claim_ms is null then v_now + (i.bound + coalesce(i.delay_ms, 0)) * interval '1 ms' end, 1, r.on_lost
+            from r cross join lateral (select i.delay_ms, i.claim_ms, i.bound from i where i.org = r.org and i.id = r.id limit 1) i),
+    e as (insert into fencepost.event (rid, seq, at, type) select r.rid, 1, v_now, 'run.admitted' from r)
+  select (select array_agg(i.ord::integer order by i.org, i.id) from i), coalesce(array_agg(r.rid order by r.org, r.id), '{}') into v_ords, v_new from r;
+  for v_lane in select l.lane, count(*)::integer as n from unnest(_lanes) l(lane) group by l.lane order by l.lane loop
+    if v_new <> '{}' then perform fencepost.rouse_(v_lane.lane, least(v_lane.n, 16)); end if;
+  end loop;
+  if _repair then
+    v_fixed := fencepost.reenter_(_orgs, _ids, v_now);
+  end if;
+  if cardinality(v_new) = cardinality(_ids) then          -- the usual case: both lists stand in the order of the ids
+    return query select n.ord, n.rid, 'created'::text, false, null::jsonb from unnest(v_ords, v_new) as n(ord, rid);
+    return;
+  end if;
+  -- A younger snapshot: it sees whom ON CONFLICT met.
+  return query
+    select i.ord::integer, x.rid,
+           case when x.rid is null then 'refused'
+                when x.rid = any (v_new) and i.ord = (select min(j.ord) from unnest(_orgs, _ids) with ordinality j(org, id, ord) where j.org = i.org and j.id = i.id)
+                  then 'created'
+                when x.kind <> i.kind or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}') then 'conflict'
+                when x.rid = any (v_fixed) then 'recovered'
+                else 'replayed' end,
+           x.rid is not null and not x.entered,
+           case when x.kind <> i.kind or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}')
+                then jsonb_build_object('kind', x.kind, 'name', x.name, 'input', x.input::jsonb, 'contract', x.contract) end
+      from unnest(_orgs, _ids, _kinds, _names, _inputs, _contracts) with ordinality as i(org, id, kind, name, input, contract, ord)
+      left join lateral (
+        select x.rid, x.kind, x.name, x.input, x.contract,
+               x.rid = any (v_new) or exists (select from fencepost.task t where t.rid = x.rid)
+                 or exists (select from fencepost.outcome o where o.rid = x.rid) as entered
+          from fencepost.run x where x.org = i.org and x.id = i.id limit 1) x on true
+     order by i.ord;
+end $law$;
+
+create function fencepost.good_name_(_name text) returns boolean language sql immutable as $law$
+  select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
+$law$;
+
+-- 30.5. The entry continues the numbers and the sequence that the run's history already used.
+create function fencepost.reenter_(_orgs text[], _ids text[], _now timestamptz) returns bigint[] language plpgsql volatile as $law$
+declare v_run record; v_seq integer; v_fixed bigint[] := '{}';
+begin
+  for v_run in
+    select r.* from unnest(_orgs, _ids) as i(org, id) cross join lateral (select r.* from fencepost.run r where r.org = i.org and r.id = i.id limit 1) r
+     where not exists (select from fencepost.task t where t.rid = r.rid) and not exists (select from fencepost.outcome o where o.rid = r.rid)
+     order by r.rid
+  loop
+    select greatest(1, coalesce((select max(e.seq) from fencepost.event e where e.rid = v_run.rid), 0),
+                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0)) + 1 into v_seq;
+    insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, number, seq, on_lost, parent)
+    values (v_run.rid, v_run.lane, v_run.org, 'queued', v_run.priority, _now, _now - v_run.priority * interval '60 s',
+            coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
+    on conflict do nothing;
+    if found then
+      insert into fencepost.event (rid, seq, at, type) values (v_run.rid, v_seq, _now, 'run.recovered');
+      v_fixed := v_fixed || v_run.rid;
+    end if;
+  end loop;
+  return v_fixed;
+end $law$;
+
+-- For SQL callers, in their own transaction: the same words as Python's `app.start`. A release that was never registered
+-- is refused: the run would wait in a lane that no worker serves.
+create function fencepost.admit_run(name text, input jsonb default 'null', id text default null, org text default 'default',
+  release text default 'dev', source text default 'program', priority integer default null, on_lost text default null)
+returns table (answer text, run_id text, differs jsonb) language plpgsql volatile as $law$
+#variable_conflict use_variable
+declare v_lane integer; v_id text := coalesce(id, 'run-' || gen_random_uuid()); v_answer text; v_stored jsonb;
+begin
+  select r.lane into v_lane from fencepost.register_lane(release) r where r.answer = 'registered';
+  if v_lane is null then
+    raise exception 'release % names no lane of its own', quote_literal(release) using errcode = '22023',
+      hint = 'choose another release id; `fencepost lanes list` shows who has which lane';
+  end if;
+  select a.answer, a.stored into v_answer, v_stored
+    from fencepost.admit_runs(array[org], array[v_id], array['workflow'], array[name], array[v_lane], array[release], array[source],
+           array[priority], array[input::text], array['{}'::jsonb], array[on_lost], array[-1::bigint], array[null::bigint], false, null) a;
+  if v_answer is null or v_answer = 'refused' then
+    raise exception 'a run needs a name, an id and an organisation of 1 to 200 characters without control characters, and a known source'
+      using errcode = '22023';
+  end if;
+  return query select v_answer, v_id, v_stored;
+end $law$;

@@ -1,0 +1,196 @@
+-- 50_steps.sql: what a run has done, so that it is never done again in silence.
+--
+-- LAW    50.1   a committed value is the text it was encoded to and never changes
+--        50.2   a step not declared repeatable is marked before it runs; the mark names its fence
+--        50.3   every step call has a key (key_root of the run, kind, name, ordinal, row); derived by the worker
+--        50.4   a boundary is (kind, name, ordinal); results carry the order in which they reach the code
+--        50.5   an unknown kind is impossible here, and raises in the worker that meets one
+--        50.6   a map's rows are stored before the first begins, commit by key, once
+--        50.7   a mark is leased by the living fence it names: with the fence gone it is unknown, and nothing deletes it
+--        50.10  failures are kept like values
+--        50.11  ask_mark says whether the death of a mark's holder is confirmed, and since when
+-- OWNS   boundary, map, row, late
+-- LOCKS  run rows ascending (hold_)
+
+-- Answers: marked · standing (another fence's mark, and `_agains` does not permit to take it over) · done (then state, value)
+--          · stale · cancelled · again.  A time-out is durable here: `until` (40.12).
+create function fencepost.mark_steps(_rids bigint[], _fences uuid[], _names text[], _ordinals integer[], _hashes text[],
+  _repeatables boolean[], _timeout_mss bigint[], _agains boolean[])
+returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+begin
+  return query
+  with ok as materialized (
+      select i.*, b.state as was, b.fence as marked_by,
+             row_number() over (partition by i.rid, i.name, i.ordinal order by i.ord) as nth
+        from unnest(v_held, _fences, _names, _ordinals, _hashes, _repeatables, _timeout_mss, _agains)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, name, ordinal, hash, repeatable, timeout_ms, again)
+        left join lateral (select b.state, b.fence from fencepost.boundary b
+                            where b.rid = i.rid and b.kind = 'step' and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
+    new as materialized (
+      select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
+       where ok.how = 'held' and ok.state = 'running' and ok.nth = 1
+         and (ok.was is null or ok.was in ('set_aside', 'again') or (ok.was = 'marked' and ok.marked_by <> ok.fence and ok.again))),
+    ins as (insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, until, at, opened_at)
+            select n.rid, 'step', n.name, n.ordinal, 'marked', n.nseq, n.number, n.fence, n.hash, n.repeatable,
+                   v_now + n.timeout_ms * interval '1 ms', v_now, v_now from new n
+            on conflict (rid, kind, name, ordinal) do update
+               set state = 'marked', opened_seq = excluded.opened_seq, seq = null, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+                   repeatable = excluded.repeatable, until = excluded.until, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at),
+    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    up as (update fencepost.task t set seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
+            where t.rid = any (array(select m.rid from m)))
+  select ok.ord, case when ok.how <> 'held' then ok.how
+                      when ok.state = 'cancelling' then 'cancelled'
+                      when ok.was is null or ok.was in ('set_aside', 'again') then 'marked'
+                      when ok.was = 'marked' and (ok.marked_by = ok.fence or ok.again) then 'marked'
+                      when ok.was = 'marked' then 'standing'
+                      else 'done' end from ok;
+end $law$;
+
+-- First write wins. Answers: kept · kept_before (then state and value are the record) · stale · again. `seq` is the place of
+-- the result among all results of the run. A cancelling run's step is kept: it happened.
+create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text[], _names text[], _ordinals integer[], _hashes text[],
+  _repeatables boolean[], _oks boolean[], _values text[])
+returns table (ord integer, answer text, seq integer, state text, value text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+begin
+  return query
+  with ok as materialized (
+      select i.*, b.state as was, b.seq as was_seq, b.value as was_value,
+             row_number() over (partition by i.rid, i.kind, i.name, i.ordinal order by i.ord) as nth
+        from unnest(v_held, _fences, _kinds, _names, _ordinals, _hashes, _repeatables, _oks, _values)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, kind, name, ordinal, hash, repeatable, ok, value)
+        left join lateral (select b.state, b.seq, b.value from fencepost.boundary b
+                            where b.rid = i.rid and b.kind = i.kind and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
+    new as materialized (
+      select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
+       where ok.how = 'held' and ok.nth = 1 and (ok.was is null or ok.was in ('marked', 'set_aside', 'again', 'open'))),
+    ins as (insert into fencepost.boundary as b (rid, kind, name, ordinal, state, seq, number, fence, hash, repeatable, value, at)
+            select n.rid, n.kind, n.name, n.ordinal, case when n.ok then 'kept' else 'failed' end, n.nseq, n.number, n.fence, n.hash, n.repeatable, n.value, v_now
+              from new n
+            on conflict (rid, kind, name, ordinal) do update
+               set state = excluded.state, seq = excluded.seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+                   value = excluded.value, until = null, loose = false, at = excluded.at),
+    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    up as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
+            where t.rid = any (array(select m.rid from m)))
+  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
+         coalesce(n.nseq::integer, ok.was_seq), case when n.ord is null then ok.was end, case when n.ord is null then ok.was_value end
+    from ok left join lateral (select n.ord, n.nseq from new n where n.ord = ok.ord limit 1) n on true;
+end $law$;
+
+-- 50.2: a commit by the fence that the mark names, after that fence died. Kept as evidence; the record does not change.
+-- Answers: evidence · nothing (the mark is another fence's, or resolved).
+create function fencepost.deliver_late(_rid bigint, _fence uuid, _name text, _ordinal integer, _ok boolean, _value text) returns text language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_();
+begin
+  insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+  select b.rid, 'step', b.name, b.ordinal, _fence, _ok, _value, v_now from fencepost.boundary b
+   where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and b.fence = _fence and b.state = 'marked'
+     and not exists (select from fencepost.late l where l.rid = _rid and l.kind = 'step' and l.name = _name and l.ordinal = _ordinal and l.fence = _fence);
+  return case when found then 'evidence' else 'nothing' end;
+end $law$;
+
+-- 50.11. Milliseconds since the death of the mark's holder was confirmed; null while it is not. A mark of this very fence: null.
+create function fencepost.ask_mark(_rid bigint, _name text, _ordinal integer) returns bigint language sql stable as $law$
+  select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint
+    from fencepost.boundary b
+    join lateral (select a.holder from fencepost.attempt a where a.rid = b.rid and a.fence = b.fence limit 1) a on true
+    join lateral (select i.gone_at from fencepost.incarnation i where i.id = a.holder limit 1) i on true
+   where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and i.gone_at is not null
+$law$;
+
+-- Stores rows of a map, in as many calls as their size asks for; `_whole` with the last. Answers: open (with mid) · done ·
+-- stale · cancelled.
+create function fencepost.open_map(_rid bigint, _fence uuid, _name text, _ordinal integer, _hash text, _from integer, _keys text[], _inputs text[],
+  _repeatable boolean, _whole boolean)
+returns table (answer text, mid bigint, total integer, whole boolean) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); h fencepost.held_ := (fencepost.hold_(array[_rid], array[_fence], '{}'))[1]; v_map record; v_was text;
+begin
+  if h.how <> 'held' then return query select h.how, null::bigint, null::integer, null::boolean; return; end if;
+  if h.state = 'cancelling' then return query select 'cancelled', null::bigint, null::integer, null::boolean; return; end if;
+  select b.state into v_was from fencepost.boundary b where b.rid = _rid and b.kind = 'map' and b.name = _name and b.ordinal = _ordinal;
+  if v_was is null or v_was = 'set_aside' then
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, at, opened_at)
+    values (_rid, 'map', _name, _ordinal, 'open', h.seq + 1, h.number, _fence, _hash, _repeatable, v_now, v_now)
+    on conflict (rid, kind, name, ordinal) do update set state = 'open', seq = null, opened_seq = excluded.opened_seq, loose = false, at = excluded.at;
+    update fencepost.task t set seq = t.seq + 1 where t.rid = _rid;
+  end if;
+  insert into fencepost.map (rid, name, ordinal, total) values (_rid, _name, _ordinal, 0) on conflict (rid, name, ordinal) do nothing;
+  select m.mid, m.total, m.whole into v_map from fencepost.map m where m.rid = _rid and m.name = _name and m.ordinal = _ordinal;
+  if not v_map.whole and cardinality(_keys) > 0 and _from + cardinality(_keys) > v_map.total then
+    insert into fencepost.row (mid, index, key, input, repeatable)
+    select v_map.mid, _from + i.ord::integer - 1, i.key, i.input, _repeatable from unnest(_keys, _inputs) with ordinality as i(key, input, ord)
+     where _from + i.ord::integer - 1 >= v_map.total;
+  end if;
+  if not v_map.whole then
+    update fencepost.map m set total = greatest(m.total, _from + cardinality(_keys)), whole = _whole where m.mid = v_map.mid
+    returning m.mid, m.total, m.whole into v_map;
+  end if;
+  return query select case when v_was in ('kept', 'failed') then 'done' else 'open' end, v_map.mid, v_map.total, v_map.whole;
+end $law$;
+
+-- Answers: marked · standing · done · stale · cancelled · again.
+create function fencepost.mark_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[]) returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_row record; v_rid bigint; v_seq integer;
+begin
+  for h in select i.* from unnest(v_held, _fences, _mids, _indexes)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index) order by i.rid, i.ord loop
+    ord := h.ord;
+    if h.how <> 'held' or h.state = 'cancelling' then answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue; end if;
+    if v_rid is distinct from h.rid then
+      if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
+      v_rid := h.rid; v_seq := h.seq;
+    end if;
+    select r.state, r.fence, r.repeatable into v_row from fencepost.row r where r.mid = h.mid and r.index = h.index;
+    if v_row.state in ('waiting', 'again') or (v_row.state = 'marked' and v_row.repeatable and v_row.fence <> h.fence) then
+      v_seq := v_seq + 1;
+      update fencepost.row r set state = 'marked', fence = h.fence, number = h.number, opened_seq = v_seq, at = v_now where r.mid = h.mid and r.index = h.index;
+      answer := 'marked';
+    else
+      answer := case when v_row.state = 'marked' and v_row.fence = h.fence then 'marked' when v_row.state = 'marked' then 'standing' else 'done' end;
+    end if;
+    return next;
+  end loop;
+  if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
+end $law$;
+
+-- Answers: kept · kept_before · stale · again. `_states`: kept | failed | skipped.
+create function fencepost.keep_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[], _states text[], _values text[])
+returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_rid bigint; v_seq integer;
+begin
+  for h in select i.* from unnest(v_held, _fences, _mids, _indexes, _states, _values)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index, becomes, value) order by i.rid, i.ord loop
+    ord := h.ord; answer := h.how;
+    if h.how = 'held' then
+      if v_rid is distinct from h.rid then
+        if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+        v_rid := h.rid; v_seq := h.seq;
+      end if;
+      update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq + 1, fence = h.fence, number = h.number, at = v_now
+       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again');
+      if found then v_seq := v_seq + 1; answer := 'kept'; else answer := 'kept_before'; end if;
+    end if;
+    return next;
+  end loop;
+  if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+end $law$;
+
+-- Pages of a map's rows by index, at most `_bytes` of payload (a larger one travels alone); an empty page is the end.
+create function fencepost.read_rows(_mid bigint, _after integer, _bytes integer)
+returns table (index integer, key text, state text, input text, value text, fence uuid) language sql stable as $law$
+  select p.index, p.key, p.state, p.input, p.value, p.fence
+    from (select r.index, r.key, r.state, case when r.state in ('waiting', 'marked', 'again') then r.input end as input, r.value, r.fence,
+                 sum(length(coalesce(r.value, '')) + length(r.input)) over w as bytes, row_number() over w as nth
+            from (select r.* from fencepost.row r where r.mid = _mid and r.index > _after order by r.index limit 5000) r
+          window w as (order by r.index)) p
+   where p.bytes <= _bytes or p.nth = 1
+   order by p.index
+$law$;

@@ -1,0 +1,137 @@
+"""Steps, boundaries, rows: what a run has done, so that it is never done again in silence. Chapter 50_steps.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from fencepost.db import Database
+from fencepost.words import CANCELLING, STALE, BoundaryKind, Cancelling, Fence, Stale
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Committed. `seq` is the result's place among all results of the run: the order in which the code is given them (50.4)."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBefore:
+    """First write wins, and it was not this one: `state` (kept | failed) and `value` are the record."""
+
+    seq: int
+    state: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMap:
+    """`mid` names the map's rows; `total` are stored so far, all of them once `whole`. `done`: its boundary is kept already."""
+
+    mid: int
+    total: int
+    whole: bool
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a map. `input` only while it is open; `fence` is whose mark it bears. States: waiting · marked · kept · failed · skipped · again."""
+
+    index: int
+    key: str
+    state: str
+    input: str | None
+    value: str | None
+    fence: UUID | None
+
+
+Marking = Literal["marked", "standing", "done"]
+
+
+async def mark(
+    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, repeatable: bool, timeout_ms: int | None, again: bool  # noqa: A002 - the column's name
+) -> Marking | Stale | Cancelling:  # fmt: skip
+    """Record that a step is about to run, with its durable deadline. `again`: its look-up said Absent, and that permits it (50.11).
+
+    standing: another fence's mark is in the way. done: it is committed. Source: mark_steps, laws 50.2, 40.12.
+    """
+    row = await db.ask("mark_steps", fence.rid, fence.fence, name, ordinal, hash, repeatable, timeout_ms, again)
+    return _marking(row["answer"])
+
+
+async def keep(
+    db: Database, fence: Fence, kind: BoundaryKind, name: str, ordinal: int, *, hash: str, repeatable: bool, ok: bool, value: str | None  # noqa: A002 - the column's name
+) -> Kept | KeptBefore | Stale:  # fmt: skip
+    """Commit a result (`ok`) or a failure, once; first write wins. Source: keep_steps, laws 50.1, 50.10."""
+    row = await db.ask(
+        "keep_steps", fence.rid, fence.fence, kind, name, ordinal, hash, repeatable, ok, value, size=len(value) if value else 0
+    )
+    match row["answer"]:
+        case "kept":
+            return Kept(row["seq"])
+        case "kept_before":
+            return KeptBefore(row["seq"], row["state"], row["value"])
+        case _:
+            return STALE
+
+
+async def deliver_late(db: Database, fence: Fence, name: str, ordinal: int, *, ok: bool, value: str | None) -> bool:
+    """A commit after the fence died, kept as evidence if the step still bears this fence's mark. Source: deliver_late, law 50.2."""
+    answer: str = (await db.call("deliver_late", fence.rid, fence.fence, name, ordinal, ok, value))[0]["deliver_late"]
+    return answer == "evidence"
+
+
+async def ask_mark(db: Database, rid: int, name: str, ordinal: int) -> int | None:
+    """Milliseconds since the death of the mark's holder was confirmed; None while it is not. Source: ask_mark, law 50.11."""
+    ms: int | None = (await db.call("ask_mark", rid, name, ordinal))[0]["ask_mark"]
+    return ms
+
+
+async def open_map(
+    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, start: int, keys: Sequence[str], inputs: Sequence[str],  # noqa: A002 - the column's name
+    repeatable: bool, whole: bool,
+) -> OpenMap | Stale | Cancelling:  # fmt: skip
+    """Store rows of a map from index `start`; `whole` with the last of them. Repeating a call changes nothing. Source: open_map, law 50.6."""
+    row = (
+        await db.call("open_map", fence.rid, fence.fence, name, ordinal, hash, start, list(keys), list(inputs), repeatable, whole, patience=float("inf"))
+    )[0]
+    match row["answer"]:
+        case "open" | "done" as answer:
+            return OpenMap(row["mid"], row["total"], row["whole"], answer == "done")
+        case "cancelled":
+            return CANCELLING
+        case _:
+            return STALE
+
+
+async def mark_row(db: Database, fence: Fence, mid: int, index: int) -> Marking | Stale | Cancelling:
+    """Record that a row is dispatched. Source: mark_rows, law 50.6."""
+    return _marking((await db.ask("mark_rows", fence.rid, fence.fence, mid, index))["answer"])
+
+
+async def keep_row(
+    db: Database, fence: Fence, mid: int, index: int, state: Literal["kept", "failed", "skipped"], value: str | None
+) -> Literal["kept", "kept_before"] | Stale:
+    """Commit a row by key, once. Source: keep_rows, law 50.6."""
+    answer = (await db.ask("keep_rows", fence.rid, fence.fence, mid, index, state, value, size=len(value) if value else 0))["answer"]
+    return STALE if answer == "stale" else "kept" if answer == "kept" else "kept_before"
+
+
+async def read_rows(db: Database, mid: int, after: int, max_bytes: int) -> list[Row]:
+    """A page of rows after an index, in order; an empty one is the end. Source: read_rows."""
+    rows = await db.call("read_rows", mid, after, max_bytes, patience=float("inf"))
+    return [Row(r["index"], r["key"], r["state"], r["input"], r["value"], r["fence"]) for r in rows]
+
+
+def _marking(answer: str) -> Marking | Stale | Cancelling:
+    match answer:
+        case "marked" | "standing" | "done":
+            return answer
+        case "cancelled":
+            return CANCELLING
+        case _:
+            return STALE
