@@ -1,0 +1,2176 @@
+-- 0001_first.sql: the chapters, as the first release had them. Written by tests/tidy/freeze.py.
+
+-- 00_ground.sql: the clock, the moves, the gate every transaction enters by.
+--
+-- LAW    00.1   one clock, read once, in the database; a fake one only in an installation marked test, as a row
+--        00.2   moves are rows; any other move is refused
+--        00.7   every name is qualified: `fencepost.` is replaced by the installation's own schema, quoted
+--        00.8   the schema's version is a row that starting processes assert
+--        00.10  nothing here rests on SERIALIZABLE: engine doors demand READ COMMITTED (00.14)
+--        00.15  a reply means durable: engine writes force synchronous_commit on
+-- OWNS   meta, migration, move
+-- CODES  LW001 unlawful move · LW002 a number or sequence that shrinks · LW003 wrong isolation for an engine door
+--
+-- Functions that end in `_` are inner rooms; every other function is a door (99_grants.sql).
+
+create table fencepost.meta (
+  one               boolean primary key default true check (one),
+  installation      uuid not null default gen_random_uuid(),
+  schema_version    integer not null,
+  system_identifier text not null,
+  database_oid      oid not null,
+  test              boolean not null default false,
+  test_now          timestamptz,
+  check (test or test_now is null)
+);
+
+create table fencepost.migration (
+  version    integer primary key,
+  name       text not null,
+  sha256     text not null,
+  applied_at timestamptz not null
+);
+
+-- Law 00.1. `transaction_timestamp()` cannot be read twice differently by accident.
+create function fencepost.now_() returns timestamptz language sql stable as $law$
+  select coalesce((select m.test_now from fencepost.meta m where m.test), transaction_timestamp())
+$law$;
+
+-- Every engine door begins here and hands the instant inward.
+create function fencepost.enter_() returns timestamptz language plpgsql volatile as $law$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'engine doors run READ COMMITTED, not %', current_setting('transaction_isolation') using errcode = 'LW003';
+  end if;
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  return fencepost.now_();
+end $law$;
+
+-- A channel of this installation: names are short, and two installations in one database never hear each other.
+create function fencepost.channel_(_what text) returns text language sql stable as $law$
+  select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m
+$law$;
+
+create table fencepost.move (
+  was     text not null,
+  becomes text not null,
+  by      text[] not null,
+  because text not null,
+  primary key (was, becomes)
+);
+
+insert into fencepost.move (was, becomes, by, because) values
+  ('queued',     'running',    '{claim_attempts,claim_tree}', 'a worker took it: number + 1, a new fence'),
+  ('queued',     'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
+  ('queued',     'cancelled',  '{cancel_run}', 'cancelled before anybody ran it'),
+  ('queued',     'failed',     '{beat,judge_bound,end_run}', 'past its claim bound, or ended by an operator'),
+  ('running',    'queued',     '{finish_attempts,defer_attempts,give_back_attempts,beat,close_incarnation}',
+                               'a declared retry, a deferral, a give-back, or lost and declared replay'),
+  ('running',    'parked',     '{park_attempts,finish_attempts}', 'every branch waits, or the code does not fit its history'),
+  ('running',    'cancelling', '{cancel_run}', 'cancel accepted; its code is told to stop'),
+  ('running',    'unknown',    '{finish_attempts,beat,close_incarnation}', 'a step, or the attempt, with an outcome nobody knows'),
+  ('running',    'completed',  '{finish_attempts}', 'it said so with a living fence'),
+  ('running',    'failed',     '{finish_attempts,defer_attempts,beat,close_incarnation,end_run}', 'it failed, or was lost and declared fail'),
+  ('parked',     'queued',     '{send_signals,finish_attempts,beat,wake_run,register_workflows}', 'what it waited for came, or the hour did'),
+  ('parked',     'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
+  ('parked',     'cancelled',  '{cancel_run}', 'cancelled while it waited'),
+  ('parked',     'failed',     '{end_run}', 'ended by an operator'),
+  ('cancelling', 'cancelled',  '{finish_attempts,beat,close_incarnation,cancel_run,end_run}', 'its code stopped, or the grace is over'),
+  ('unknown',    'queued',     '{resolve_unknown,wake_run}', 'resolved: the run continues'),
+  ('unknown',    'completed',  '{resolve_unknown}', 'an operator knows that it was done'),
+  ('unknown',    'failed',     '{resolve_unknown,end_run}', 'an operator knows that it was not'),
+  ('unknown',    'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
+  ('unknown',    'cancelled',  '{cancel_run}', 'cancelled; the unknown step stays in the record');
+
+create function fencepost.refuse_move_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+begin
+  if old.rid <> new.rid or new.number < old.number or new.seq < old.seq then
+    raise exception 'run %: number % -> %, sequence % -> %: these only grow', old.rid, old.number, new.number, old.seq, new.seq
+      using errcode = 'LW002';
+  end if;
+  raise exception 'run %: no move % -> %', old.rid, old.state, new.state using errcode = 'LW001';
+end $law$;
+
+-- 10_lanes.sql: which queue a release's runs ride.
+--
+-- LAW    10.1  a run rides one lane for life
+--        10.2  the lane of a release id (naming is idempotent)
+--        10.3  two release ids never share a lane
+--        10.4  submitter and worker derive the same lane: both ask register_lane
+--        10.5  a worker of a foreign schema must say its release (kept by settings)
+-- OWNS   lane
+
+create table fencepost.lane (
+  lane          integer generated always as identity primary key,
+  name          text not null unique check (octet_length(name) between 1 and 63),
+  release       text not null unique check (release !~ '[[:cntrl:]]' and btrim(release) <> ''),
+  registered_at timestamptz not null,
+  retired_at    timestamptz,
+  woken_at      timestamptz,          -- the second in which timers were last woken, and how many (law 60.9)
+  woken         integer not null default 0
+);
+
+-- Lower case, one `_` for every run of other characters, none outside. ASCII only, so that every database agrees.
+create function fencepost.normalise_(_id text) returns text language sql immutable as $law$
+  select btrim(regexp_replace(lower(_id collate "C"), '[^a-z0-9_]+', '_', 'g'), '_')
+$law$;
+
+create function fencepost.shorten_(_name text, _most integer) returns text language sql immutable as $law$
+  select case when length(_name) <= _most then _name
+              else rtrim(left(_name, _most - 9), '_') || '_' || left(encode(sha256(convert_to(_name, 'UTF8')), 'hex'), 8) end
+$law$;
+
+-- Null for an id that names nothing.
+create function fencepost.lane_name_(_release text) returns text language sql immutable as $law$
+  select case when _release = 'dev' then 'runs'
+              when _release like 'dev-%' then 'runs_' || nullif(fencepost.shorten_(fencepost.normalise_(substr(_release, 5)), 32), '')
+              else 'runs_' || nullif(fencepost.shorten_(fencepost.normalise_(_release), 40), '') end
+$law$;
+
+-- Answers: registered · refused_blank · refused_dev · refused_twin (then `holder` names the release that has the lane).
+create function fencepost.register_lane(_release text)
+returns table (answer text, lane integer, name text, holder text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_name text := fencepost.lane_name_(_release); v_norm text := fencepost.normalise_(_release); v_found record;
+begin
+  if v_name is null or _release ~ '[[:cntrl:]]' or length(_release) > 200 then
+    return query select 'refused_blank', null::integer, null::text, null::text; return;
+  end if;
+  if _release <> 'dev' and _release not like 'dev-%' and (v_norm = 'dev' or v_norm like 'dev\_%') then
+    return query select 'refused_dev', null::integer, v_name, null::text; return;
+  end if;
+  select l.lane, l.release into v_found from fencepost.lane l where l.name = v_name;
+  if v_found is null then
+    insert into fencepost.lane (name, release, registered_at) values (v_name, _release, fencepost.now_()) on conflict do nothing;
+    select l.lane, l.release into v_found from fencepost.lane l where l.name = v_name;
+  end if;
+  if v_found.release <> _release then
+    return query select 'refused_twin', null::integer, v_name, v_found.release; return;
+  end if;
+  return query select 'registered', v_found.lane, v_name, null::text;
+end $law$;
+
+create function fencepost.read_lanes()
+returns table (lane integer, name text, release text, registered_at timestamptz, retired_at timestamptz) language sql stable as $law$
+  select l.lane, l.name, l.release, l.registered_at, l.retired_at from fencepost.lane l order by l.lane
+$law$;
+
+-- 15_shapes.sql: the rows that more than one chapter writes, and what they can never look like.
+--
+-- LAW    00.2   every (state, fence, holder, begun, wait) shape that is not legal is impossible; moves are refused by trigger
+--        00.16  SQL null is "no output"; a JSON null is the text `null`
+--        30.6   blank ids, over-long ids and control characters are impossible
+--        40.2   numbers only grow; a fence is 128 random bits, never lent twice
+--        80.1   the key of `outcome` is "the first terminal wins"
+--        90.1   one closed list of event types; (run, seq) is unique
+-- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, incarnation, sleeper, watcher, event
+--
+-- Identities are bigint inside; text ids stand in `run` only. Author values are text: the bytes the edge wrote (50.1).
+-- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
+-- partial indexes that match each query exactly, and is deleted by the terminal write: finished work costs a claim nothing.
+
+create table fencepost.run (
+  rid          bigint generated always as identity primary key,
+  org          text not null check (length(org) between 1 and 200 and org !~ '[[:cntrl:]]' and btrim(org) <> ''),
+  id           text not null check (length(id) between 1 and 200 and id !~ '[[:cntrl:]]' and btrim(id) <> ''),
+  kind         text not null check (kind in ('workflow', 'plan')),
+  name         text not null check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]' and btrim(name) <> ''),
+  lane         integer not null,
+  release      text not null,
+  source       text not null,
+  priority     integer not null check (priority between -1000000 and 1000000),
+  input        text not null,
+  contract     jsonb not null default '{}',
+  on_lost      text not null check (on_lost in ('replay', 'fail', 'ask')),
+  parent       bigint,
+  origin       bigint,
+  key_root     uuid not null,
+  submitted_at timestamptz not null,
+  unique (org, id)
+);
+create index run_parent on fencepost.run (parent) where parent is not null;
+create index run_submitted on fencepost.run (submitted_at);
+
+create table fencepost.task (
+  rid            bigint primary key,
+  lane           integer not null,
+  org            text not null,
+  state          text not null check (state in ('queued', 'running', 'parked', 'cancelling', 'unknown')),
+  priority       integer not null,
+  ready_at       timestamptz not null,
+  turn_at        timestamptz not null,      -- ready_at - priority x 60 s: its place in the organisation's line (20.9)
+  due_at         timestamptz,               -- when a timer must act for it: not claimable before, or the earliest wait
+  claim_by       timestamptz,               -- 30.8: the bound that ends with the first claim
+  number         integer not null default 0,
+  tries          integer not null default 0,
+  losses         integer not null default 0,  -- since the last committed boundary (40.15)
+  deferrals      integer not null default 0,
+  deferred_since timestamptz,
+  seq            integer not null,
+  fence          uuid,
+  holder         uuid,
+  request        bigint,
+  claimed_at     timestamptz,
+  begun          boolean not null default false,
+  park           text check (park in ('wait', 'code')),
+  code_digest    text,                      -- parked on its code: the digest that did not fit (50.4)
+  unknown        text,
+  cancel_reason  text,
+  cancel_until   timestamptz,
+  trouble        text,                      -- the error shown while unknown, deferred or parked on its code
+  progress       text,
+  on_lost        text not null,
+  parent         bigint,
+  check (number >= tries and tries >= 0 and losses >= 0 and seq >= 1),
+  check ((fence is null) = (holder is null) and (fence is null) = (claimed_at is null) and (fence is null) = (request is null)),
+  check (not begun or fence is not null),
+  check ((state = 'unknown') = (unknown is not null)),
+  check ((state = 'parked') = (park is not null)),
+  check ((state = 'cancelling') = (cancel_until is not null)),
+  check (case state when 'queued' then fence is null
+                    when 'running' then fence is not null and due_at is null
+                    when 'parked' then fence is null and (park = 'wait' or due_at is null)
+                    when 'unknown' then fence is null and due_at is null
+                    when 'cancelling' then due_at is null end),
+  check (claim_by is null or (state = 'queued' and number = 0)),
+  check (code_digest is null or park = 'code')
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- The claim's line. Parked, delayed, suspect and finished work is in no claim index.
+create index task_line on fencepost.task (lane, org, turn_at, rid) where state = 'queued' and due_at is null and losses = 0;
+create index task_suspect on fencepost.task (lane, turn_at, rid) where state = 'queued' and due_at is null and losses > 0;
+create index task_held on fencepost.task (holder) where holder is not null;
+create index task_due on fencepost.task (lane, due_at, rid) where due_at is not null;
+create index task_bound on fencepost.task (claim_by) where claim_by is not null;
+create index task_cancelling on fencepost.task (cancel_until) where state = 'cancelling';
+create index task_parent on fencepost.task (parent) where parent is not null;
+create index task_code on fencepost.task (lane) where park = 'code';
+
+create table fencepost.outcome (
+  rid      bigint primary key,
+  status   text not null check (status in ('completed', 'failed', 'cancelled')),
+  output   text,
+  error    text,
+  number   integer not null,
+  tries    integer not null,
+  fence    uuid,
+  seq      integer not null,
+  ended_at timestamptz not null,
+  check ((status = 'failed') = (error is not null) or status = 'cancelled'),
+  check (output is null or status = 'completed')
+);
+create index outcome_ended on fencepost.outcome (ended_at);
+
+-- The history of legs, written at a leg's end, with the answer its fence was given (80.2).
+create table fencepost.attempt (
+  rid        bigint not null,
+  number     integer not null check (number >= 1),
+  fence      uuid not null,
+  holder     uuid not null,
+  claimed_at timestamptz not null,
+  ended_at   timestamptz not null,
+  ended      text not null check (ended in ('finished', 'parked', 'deferred', 'given_back', 'lost', 'retrying', 'unknown')),
+  begun      boolean not null,
+  reason     text,
+  primary key (rid, number)
+);
+create index attempt_holder on fencepost.attempt (holder);
+
+create table fencepost.boundary (
+  rid        bigint not null,
+  kind       text not null check (kind in ('step', 'map', 'sleep', 'signal', 'child', 'value')),
+  name       text not null,
+  ordinal    integer not null check (ordinal >= 1),
+  state      text not null check (state in ('marked', 'kept', 'failed', 'armed', 'arrived', 'timed_out', 'cancelled', 'open', 'set_aside', 'again')),
+  opened_seq integer,                       -- marked, armed or opened
+  seq        integer,                       -- resolved: results reach the code in this order (50.4)
+  number     integer not null,              -- the attempt that wrote it last
+  fence      uuid,
+  hash       text not null default '',      -- of the arguments (50.4)
+  repeatable boolean not null default true,
+  loose      boolean not null default false, -- recorded before a declared retry, or by a redrive's origin: may stay unasked
+  value      text,                          -- the value kept, the payload delivered, or the error of a failure
+  asked_ms   bigint,                        -- of a wait: what was asked (60.5)
+  until      timestamptz,                   -- of a wait: its time-out; of a mark: the step's durable deadline (40.12)
+  child      bigint,
+  at         timestamptz not null,
+  opened_at  timestamptz,
+  primary key (rid, kind, name, ordinal),
+  check ((state in ('marked', 'armed', 'open', 'again')) = (seq is null) or state = 'set_aside'),
+  check (state not in ('marked', 'armed', 'open') or opened_seq is not null)
+);
+create index boundary_armed on fencepost.boundary (rid) where state = 'armed';
+create index boundary_child on fencepost.boundary (child) where child is not null;
+create index boundary_deadline on fencepost.boundary (until) where state = 'marked' and until is not null;
+create index boundary_marked on fencepost.boundary (rid) where state = 'marked';
+
+create table fencepost.map (
+  mid     bigint generated always as identity primary key,
+  rid     bigint not null,
+  name    text not null,
+  ordinal integer not null,
+  total   integer not null,                 -- rows stored so far; all of them once `whole`
+  whole   boolean not null default false,
+  unique (rid, name, ordinal)
+);
+
+create table fencepost.row (
+  mid        bigint not null,
+  index      integer not null check (index >= 0),
+  key        text not null,
+  input      text not null,
+  state      text not null default 'waiting' check (state in ('waiting', 'marked', 'kept', 'failed', 'skipped', 'again')),
+  number     integer,
+  fence      uuid,
+  repeatable boolean not null default true,
+  opened_seq integer,
+  seq        integer,
+  value      text,
+  at         timestamptz,
+  primary key (mid, index),
+  unique (mid, key),
+  check ((state in ('kept', 'failed', 'skipped')) = (seq is not null)),
+  check (state <> 'marked' or fence is not null)
+) with (fillfactor = 80);
+create index row_open on fencepost.row (mid) where state in ('waiting', 'marked', 'again');
+
+create table fencepost.signal (
+  sid     bigint generated always as identity primary key,
+  rid     bigint not null,
+  name    text not null,
+  dedupe  text,
+  payload text not null,
+  sent_at timestamptz not null,
+  taken   integer                           -- the ordinal of the wait it was delivered to
+);
+create unique index signal_dedupe on fencepost.signal (rid, name, dedupe) where dedupe is not null;
+create index signal_waiting on fencepost.signal (rid, name, sid) where taken is null;
+create index signal_rid on fencepost.signal (rid);
+
+-- Evidence that came too late to be the record: a commit by a dead fence, a result after an accepted cancel (50.2, 80.4).
+create table fencepost.late (
+  lid      bigint generated always as identity primary key,
+  rid      bigint not null,
+  kind     text not null,
+  name     text not null,
+  ordinal  integer not null,
+  fence    uuid not null,
+  ok       boolean not null,
+  value    text,
+  at       timestamptz not null,
+  accepted boolean not null default false
+);
+create index late_rid on fencepost.late (rid);
+
+-- A worker process, from its start to its end: never reused, whatever its name (40.9).
+create table fencepost.incarnation (
+  id              uuid primary key,
+  lane            integer not null,
+  name            text not null,
+  boot_id         text,                     -- with pid_namespace and process_start: what proof of death needs (85.3)
+  pid_namespace   text,
+  pid             integer not null,
+  process_start   text,
+  lease_ms        integer not null check (lease_ms > 0),
+  beat_ms         integer not null check (beat_ms > 0 and lease_ms >= 3 * beat_ms),
+  started_at      timestamptz not null,
+  heard_at        timestamptz not null,
+  observing_since timestamptz not null,     -- silence counts from here: an observer that was deaf heard nobody's (85.3)
+  request         bigint not null default 0,
+  answered        bigint not null default 0,
+  workflows       text[] not null default '{}',
+  ended_at        timestamptz,
+  ended           text check (ended in ('closed', 'proven', 'silent')),
+  gone_at         timestamptz,              -- its death is confirmed (50.11)
+  check ((ended is null) = (ended_at is null)),
+  check (answered <= request)
+);
+create index incarnation_live on fencepost.incarnation (heard_at) where ended is null;
+create index incarnation_host on fencepost.incarnation (boot_id, pid_namespace) where gone_at is null;
+
+create table fencepost.sleeper (
+  holder uuid primary key,
+  lane   integer not null,
+  since  timestamptz not null
+);
+create index sleeper_lane on fencepost.sleeper (lane, since);
+
+create table fencepost.watcher (
+  rid     bigint not null,
+  channel text not null,
+  until   timestamptz not null,
+  primary key (rid, channel)
+);
+
+create table fencepost.event (
+  rid    bigint not null,
+  seq    integer not null,
+  at     timestamptz not null,
+  type   text not null check (type in (
+    'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved',
+    'run.completed', 'run.failed', 'run.cancelled',
+    'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost',
+    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted')),
+  number integer,                           -- the attempt it belongs to
+  data   jsonb,
+  tx     bigint not null default (pg_current_xact_id()::text::bigint),
+  primary key (rid, seq)
+);
+-- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing.
+create index event_tx on fencepost.event using brin (tx);
+
+-- The trigger's list is generated from `move`; a test compares the two. AFTER, so that it locks nothing of its own.
+do $law$ begin
+  execute format($t$create trigger task_moves after update on fencepost.task for each row when (
+    (old.state <> new.state and (old.state, new.state) not in (%s)) or new.number < old.number or new.seq < old.seq or new.rid <> old.rid)
+    execute function fencepost.refuse_move_()$t$,
+    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m));
+end $law$;
+
+-- A task leaves only to an outcome, by a move the table knows. Once a statement, not once a row.
+create function fencepost.refuse_leaving_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+declare v_bad record;
+begin
+  select g.rid, g.state, o.status into v_bad
+    from gone g
+    left join lateral (select x.status from fencepost.outcome x where x.rid = g.rid limit 1) o on true
+    left join lateral (select m.was from fencepost.move m where m.was = g.state and m.becomes = o.status limit 1) m on true
+   where m.was is null limit 1;
+  if found then
+    raise exception 'run %: no move % -> %', v_bad.rid, v_bad.state, coalesce(v_bad.status, 'nothing') using errcode = 'LW001';
+  end if;
+  return null;
+end $law$;
+create trigger task_leaves after delete on fencepost.task referencing old table as gone
+  for each statement execute function fencepost.refuse_leaving_();
+
+-- 30_admission.sql: how a run comes to be.
+--
+-- LAW    30.1   run and queue entry commit together
+--        30.2   a run id is unique in its organisation: one `created`, the others `replayed`
+--        30.3   the same id with another launch is `conflict`; nothing changes
+--        30.4   the launch: kind, name, input as given and contract, compared as jsonb
+--        30.5   a queued run that lost its entry is re-entered only when asked
+--        30.6   bad ids and names are refused before any write
+--        30.7   policy by source
+--        30.8   the claim bound ends with the first claim; whoever waits may ask for the verdict (judge_bound, 80)
+--        30.10  admission works inside the caller's own transaction
+--        00.13  an item that is refused changes no other; with `_patience_ms` a twin still uncommitted elsewhere is weather
+-- OWNS   policy; writes run, task, event
+-- LOCKS  run rows in the order of (org, id): one order for everybody
+
+create table fencepost.policy (
+  source     text primary key,
+  priority   integer not null,
+  claim_ms   bigint,                        -- longest wait to be claimed; null: for ever
+  sandbox_ms bigint
+);
+insert into fencepost.policy (source, priority, claim_ms, sandbox_ms) values
+  ('api', 100, 10000, 0), ('webhook', 0, null, null), ('cron', -10, 1800000, 1800000),
+  ('sql_listener', -10, 1800000, 1800000), ('async_child', 0, null, null), ('program', 0, null, null);
+
+-- Wakes at most as many sleepers as there is work for: a herd for one run would stampede the claim.
+create function fencepost.rouse_(_lane integer, _most integer) returns void language plpgsql volatile as $law$
+begin
+  perform pg_notify(fencepost.channel_(left(replace(s.holder::text, '-', ''), 24)), 'work')
+     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most) s;
+end $law$;
+
+-- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.
+create function fencepost.admit_runs(_orgs text[], _ids text[], _kinds text[], _names text[], _lanes integer[], _releases text[],
+  _sources text[], _priorities integer[], _inputs text[], _contracts jsonb[], _on_losts text[], _claim_mss bigint[],
+  _delay_mss bigint[], _repair boolean, _patience_ms integer)
+returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.now_(); v_ords integer[]; v_new bigint[]; v_lane record; v_fixed bigint[] := '{}';
+begin
+  if _patience_ms is not null then
+    perform set_config('lock_timeout', _patience_ms::text, true);
+    if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
+  end if;
+  with i as materialized (
+      select distinct on (i.org, i.id) i.*, p.priority as by_policy, p.claim_ms as bound
+        from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
+             with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
+        cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
+       where fencepost.good_name_(i.org) and fencepost.good_name_(i.id) and fencepost.good_name_(i.name)
+       order by i.org, i.id, i.ord),
+    r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
+          select i.org, i.id, i.kind, i.name, i.lane, i.release, coalesce(i.source, 'api'), coalesce(i.priority, i.by_policy), i.input,
+                 coalesce(i.contract, '{}'), coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
+          on conflict (org, id) do nothing
+          returning rid, org, id, lane, priority, on_lost),
+    t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
+          select r.rid, r.lane, r.org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s',
+                 case when i.delay_ms > 0 then v_now + i.delay_ms * interval '1 ms' end,
+                 case when i.claim_ms >= 0 then v_now + (i.claim_ms + coalesce(i.delay_ms, 0)) * interval '1 ms'
+                      when i.claim_ms is null then v_now + (i.bound + coalesce(i.delay_ms, 0)) * interval '1 ms' end, 1, r.on_lost
+            from r cross join lateral (select i.delay_ms, i.claim_ms, i.bound from i where i.org = r.org and i.id = r.id limit 1) i),
+    e as (insert into fencepost.event (rid, seq, at, type) select r.rid, 1, v_now, 'run.admitted' from r)
+  select (select array_agg(i.ord::integer order by i.org, i.id) from i), coalesce(array_agg(r.rid order by r.org, r.id), '{}') into v_ords, v_new from r;
+  for v_lane in select l.lane, count(*)::integer as n from unnest(_lanes) l(lane) group by l.lane order by l.lane loop
+    if v_new <> '{}' then perform fencepost.rouse_(v_lane.lane, least(v_lane.n, 16)); end if;
+  end loop;
+  if _repair then
+    v_fixed := fencepost.reenter_(_orgs, _ids, v_now);
+  end if;
+  if cardinality(v_new) = cardinality(_ids) then          -- the usual case: both lists stand in the order of the ids
+    return query select n.ord, n.rid, 'created'::text, false, null::jsonb from unnest(v_ords, v_new) as n(ord, rid);
+    return;
+  end if;
+  -- A younger snapshot: it sees whom ON CONFLICT met.
+  return query
+    select i.ord::integer, x.rid,
+           case when x.rid is null then 'refused'
+                when x.rid = any (v_new) and i.ord = (select min(j.ord) from unnest(_orgs, _ids) with ordinality j(org, id, ord) where j.org = i.org and j.id = i.id)
+                  then 'created'
+                when x.kind <> i.kind or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}') then 'conflict'
+                when x.rid = any (v_fixed) then 'recovered'
+                else 'replayed' end,
+           x.rid is not null and not x.entered,
+           case when x.kind <> i.kind or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}')
+                then jsonb_build_object('kind', x.kind, 'name', x.name, 'input', x.input::jsonb, 'contract', x.contract) end
+      from unnest(_orgs, _ids, _kinds, _names, _inputs, _contracts) with ordinality as i(org, id, kind, name, input, contract, ord)
+      left join lateral (
+        select x.rid, x.kind, x.name, x.input, x.contract,
+               x.rid = any (v_new) or exists (select from fencepost.task t where t.rid = x.rid)
+                 or exists (select from fencepost.outcome o where o.rid = x.rid) as entered
+          from fencepost.run x where x.org = i.org and x.id = i.id limit 1) x on true
+     order by i.ord;
+end $law$;
+
+create function fencepost.good_name_(_name text) returns boolean language sql immutable as $law$
+  select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
+$law$;
+
+-- 30.5. The entry continues the numbers and the sequence that the run's history already used.
+create function fencepost.reenter_(_orgs text[], _ids text[], _now timestamptz) returns bigint[] language plpgsql volatile as $law$
+declare v_run record; v_seq integer; v_fixed bigint[] := '{}';
+begin
+  for v_run in
+    select r.* from unnest(_orgs, _ids) as i(org, id) cross join lateral (select r.* from fencepost.run r where r.org = i.org and r.id = i.id limit 1) r
+     where not exists (select from fencepost.task t where t.rid = r.rid) and not exists (select from fencepost.outcome o where o.rid = r.rid)
+     order by r.rid
+  loop
+    select greatest(1, coalesce((select max(e.seq) from fencepost.event e where e.rid = v_run.rid), 0),
+                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0)) + 1 into v_seq;
+    insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, number, seq, on_lost, parent)
+    values (v_run.rid, v_run.lane, v_run.org, 'queued', v_run.priority, _now, _now - v_run.priority * interval '60 s',
+            coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
+    on conflict do nothing;
+    if found then
+      insert into fencepost.event (rid, seq, at, type) values (v_run.rid, v_seq, _now, 'run.recovered');
+      v_fixed := v_fixed || v_run.rid;
+    end if;
+  end loop;
+  return v_fixed;
+end $law$;
+
+-- For SQL callers, in their own transaction: the same words as Python's `app.start`. A release that was never registered
+-- is refused: the run would wait in a lane that no worker serves.
+create function fencepost.admit_run(name text, input jsonb default 'null', id text default null, org text default 'default',
+  release text default 'dev', source text default 'program', priority integer default null, on_lost text default null)
+returns table (answer text, run_id text, differs jsonb) language plpgsql volatile as $law$
+#variable_conflict use_variable
+declare v_lane integer; v_id text := coalesce(id, 'run-' || gen_random_uuid()); v_answer text; v_stored jsonb;
+begin
+  select r.lane into v_lane from fencepost.register_lane(release) r where r.answer = 'registered';
+  if v_lane is null then
+    raise exception 'release % names no lane of its own', quote_literal(release) using errcode = '22023',
+      hint = 'choose another release id; `fencepost lanes list` shows who has which lane';
+  end if;
+  select a.answer, a.stored into v_answer, v_stored
+    from fencepost.admit_runs(array[org], array[v_id], array['workflow'], array[name], array[v_lane], array[release], array[source],
+           array[priority], array[input::text], array['{}'::jsonb], array[on_lost], array[-1::bigint], array[null::bigint], false, null) a;
+  if v_answer is null or v_answer = 'refused' then
+    raise exception 'a run needs a name, an id and an organisation of 1 to 200 characters without control characters, and a known source'
+      using errcode = '22023';
+  end if;
+  return query select v_answer, v_id, v_stored;
+end $law$;
+
+-- 35_rooms.sql: the inner rooms that doors of several chapters act through. The caller holds the run's row (and, where a run
+-- may end, its ancestors'), took its locks in an earlier statement, and hands the instant in.
+--
+-- LAW    60.2   a wait is settled under the run's lock, judged after the lock was got
+--        60.3   signals are delivered in the order sent, each to one wait
+--        60.5   a wait resolves once: arrived | timed_out | cancelled
+--        60.10  a child's end wakes its parent in the transaction that ends the child
+--        80.1   one writer of `outcome`; after an accepted cancel only `cancelled` (80.4)
+--        80.6   a terminal run has no lease, wait, timer or open child request
+-- OWNS   nothing; writes task, outcome, attempt, boundary, signal, event, late
+
+-- Resolves every armed wait of the run that can resolve now; a parked run for which one did goes back to the line.
+-- A signal is looked for before the hour: one that was sent in time is delivered even if the clock has passed.
+create function fencepost.settle_(_rid bigint, _now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_task record; w record; s record; v_seq integer; v_done integer := 0; v_state text; v_value text;
+begin
+  select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
+  if not found then return 0; end if;
+  v_seq := v_task.seq;
+  for w in select b.* from fencepost.boundary b where b.rid = _rid and b.state = 'armed' order by b.opened_seq loop
+    v_state := null; v_value := null;
+    if w.kind = 'signal' then
+      select g.sid, g.payload into s from fencepost.signal g where g.rid = _rid and g.name = w.name and g.taken is null order by g.sid limit 1;
+      if found then
+        v_state := 'arrived'; v_value := s.payload;
+        update fencepost.signal g set taken = w.ordinal where g.sid = s.sid;
+      end if;
+    elsif w.kind = 'child' then
+      select format('{"status":"%s","has_output":%s,"output":%s,"error":%s}', o.status, (o.output is not null)::text, coalesce(o.output, 'null'),
+                    coalesce(o.error, 'null')) into v_value from fencepost.outcome o where o.rid = w.child;
+      if found then v_state := 'arrived'; end if;
+    end if;
+    if v_state is null and w.until <= _now then
+      v_state := case w.kind when 'sleep' then 'arrived' else 'timed_out' end;
+    end if;
+    if v_state is not null then
+      v_seq := v_seq + 1; v_done := v_done + 1;
+      update fencepost.boundary b set state = v_state, value = v_value, seq = v_seq, number = v_task.number, at = _now
+       where b.rid = _rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal;
+    end if;
+  end loop;
+  if v_done = 0 then return 0; end if;
+  if v_task.state = 'parked' and v_task.park = 'wait' then
+    v_seq := v_seq + 1;
+    update fencepost.task t
+       set state = 'queued', park = null, due_at = null, ready_at = _now, turn_at = _now - t.priority * interval '60 s', seq = v_seq
+     where t.rid = _rid;
+    insert into fencepost.event (rid, seq, at, type, number) values (_rid, v_seq, _now, 'run.woken', v_task.number);
+    perform fencepost.rouse_(v_task.lane, 1);
+  else
+    update fencepost.task t set seq = v_seq where t.rid = _rid;
+  end if;
+  return v_done;
+end $law$;
+
+-- THE END, for every door that ends a run. Statuses: completed · failed · cancelled. A cancelling run ends cancelled,
+-- whatever is brought; what was brought is kept as evidence.
+create function fencepost.end_runs_(_rids bigint[], _statuses text[], _outputs text[], _errors text[], _ended text, _now timestamptz)
+returns void language plpgsql volatile as $law$
+declare w record; v_seq integer; v_parents bigint[]; v_parent bigint;
+begin
+  for w in select b.rid, b.kind, b.name, b.ordinal from fencepost.boundary b where b.rid = any (_rids) and b.state = 'armed' order by b.rid, b.opened_seq loop
+    update fencepost.task t set seq = t.seq + 1 where t.rid = w.rid returning t.seq into v_seq;
+    update fencepost.boundary b set state = 'cancelled', seq = v_seq, at = _now
+     where b.rid = w.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal;
+  end loop;
+  insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+  select i.rid, 'run', 'result', 1, t.fence, i.status = 'completed', coalesce(i.output, i.error), _now
+    from unnest(_rids, _statuses, _outputs, _errors) as i(rid, status, output, error)
+    cross join lateral (select t.fence, t.state from fencepost.task t where t.rid = i.rid limit 1) t
+   where t.state = 'cancelling' and t.fence is not null and i.status <> 'cancelled' and _ended = 'finished';
+  with i as materialized (
+      select i.rid, t.number, t.fence, t.holder, t.claimed_at, t.begun, t.tries, t.seq + 1 as seq, t.parent,
+             case when t.state = 'cancelling' then 'cancelled' else i.status end as status,
+             case when t.state <> 'cancelling' then i.output end as output,
+             case when t.state = 'cancelling' or i.status = 'cancelled' then json_build_object('code', 'CANCELLED', 'message', coalesce(t.cancel_reason, ''))::text
+                  else i.error end as error
+        from unnest(_rids, _statuses, _outputs, _errors) as i(rid, status, output, error)
+        cross join lateral (select t.* from fencepost.task t where t.rid = i.rid limit 1) t),
+    o as (insert into fencepost.outcome (rid, status, output, error, number, tries, fence, seq, ended_at)
+          select i.rid, i.status, i.output, i.error, i.number, i.tries, i.fence, i.seq, _now from i),
+    a as (insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
+          select i.rid, i.number, i.fence, i.holder, i.claimed_at, _now, _ended, i.begun, i.status from i where i.fence is not null),
+    e as (insert into fencepost.event (rid, seq, at, type, number) select i.rid, i.seq, _now, 'run.' || i.status, nullif(i.number, 0) from i),
+    d as (delete from fencepost.task t where t.rid = any (_rids))
+  select array_agg(distinct i.parent) filter (where i.parent is not null) into v_parents from i;
+  perform pg_notify(x.channel, 'ended') from fencepost.watcher x where x.rid = any (_rids);
+  if found then delete from fencepost.watcher x where x.rid = any (_rids); end if;
+  if v_parents is not null then
+    foreach v_parent in array v_parents loop
+      perform fencepost.settle_(v_parent, _now);
+      perform fencepost.let_go_(v_parent, _now);
+      perform fencepost.hint_(v_parent);
+    end loop;
+  end if;
+end $law$;
+
+-- A running leg with armed waits is told to look: what it waits for may be here. Polling is the truth behind it.
+create function fencepost.hint_(_rid bigint) returns void language sql volatile as $law$
+  select pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look')
+    from fencepost.task t where t.rid = _rid and t.holder is not null
+$law$;
+
+-- A cancelling run that no leg runs any more ends when its descendants have ended, or when the grace is over (80.4).
+create function fencepost.let_go_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+declare v_task record;
+begin
+  select t.fence, t.cancel_until, t.seq, t.number,
+         exists (select from fencepost.task c where c.parent = t.rid) as has_children into v_task
+    from fencepost.task t where t.rid = _rid and t.state = 'cancelling';
+  if not found then return; end if;
+  -- The leg's line is written by whoever calls: here the fence, if any, is already in the history.
+  if v_task.fence is not null and exists (select from fencepost.attempt a where a.rid = _rid and a.number = v_task.number) then
+    update fencepost.task t set fence = null, holder = null, request = null, claimed_at = null, begun = false where t.rid = _rid;
+  elsif v_task.fence is not null then
+    return;
+  end if;
+  if not v_task.has_children or v_task.cancel_until <= _now then
+    perform fencepost.end_runs_(array[_rid], array['cancelled'], array[null::text], array[null::text], 'finished', _now);
+  end if;
+end $law$;
+
+-- 40_attempts.sql: who may act for a run, and until when.
+--
+-- LAW    40.1   without a claim nothing executes; a terminal run has no row to claim
+--        40.2   at most one fence is alive per run; numbers are 1, 2, 3 … without gaps
+--        40.3   a write with an older, wrong or retired fence changes nothing: `stale`
+--        40.4   what a dead fence may still do is deliver evidence (50) and observe
+--        40.5   a run returns to the queue only by the moves of 00_ground
+--        40.6   an unknown outcome is never turned into a retry (finish_attempts, 80)
+--        40.7   number is not tries: a deferral, a park and a give-back cost no try
+--        40.8   a wait answered in place keeps number and fence; a wake gets the next
+--        40.9   a worker is an incarnation, minted at start
+--        40.10  a late but unchallenged holder still counts: no gate looks at a lease
+--        40.11  told to stop: give_back_attempts, then close_incarnation (85)
+--        40.13  recovery deferrals are finite
+--        40.14  a claim carries the incarnation's request number: asked again it gives the same attempts
+--        40.15  a suspect is claimed alone
+--        00.13  a row locked by another is `again`: ask for it alone; it delays no neighbour
+--        20.9   organisations take fair turns; within one, turn_at
+-- OWNS   the gate (hold_); writes task, attempt, incarnation, sleeper
+-- LOCKS  incarnation, then run rows ascending
+-- CODES  none: everything a correct caller meets is an answer
+
+create type fencepost.held_ as (
+  ord integer, rid bigint, how text, state text, number integer, seq integer, holder uuid, claimed_at timestamptz,
+  begun boolean, parent bigint, losses integer);
+
+-- THE GATE. The only place where a fence is judged. Statement 1 locks in ascending order, statement 2 looks with a snapshot
+-- younger than the lock. `how`: held · stale · again (locked by somebody else: in a batch nobody waits for one item).
+-- `_also` are further runs to lock in the same order (parents).
+create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
+declare v_locked bigint[]; v_want bigint[] := _rids || _also;
+begin
+  if cardinality(_rids) = 1 then
+    perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
+    v_locked := v_want;
+  else
+    select array_agg(l.rid) into v_locked
+      from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l;
+  end if;
+  return (
+    select array_agg(row(i.ord, i.rid,
+             case when t.rid is null or t.fence is distinct from i.fence then 'stale'
+                  when not (i.rid = any (v_locked)) or (t.parent is not null and _also <> '{}'
+                            and exists (select from fencepost.ancestors_(array[i.rid]) a(rid) where not (a.rid = any (v_locked)))) then 'again'
+                  else 'held' end,
+             t.state, t.number, t.seq, t.holder, t.claimed_at, t.begun, t.parent, t.losses)::fencepost.held_ order by i.ord)
+      from unnest(_rids, _fences) with ordinality as i(rid, fence, ord)
+      left join lateral (select t.* from fencepost.task t where t.rid = i.rid limit 1) t on true);
+end $law$;
+
+-- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
+-- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim carries at most 64 pages of 128 KiB.
+create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language sql stable as $law$
+  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false)
+    from (select b.doc, b.at_seq, b.place,
+                 sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
+            from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
+                         json_build_array(b.kind, b.name, b.ordinal, b.state, coalesce(b.seq, b.opened_seq, 0), b.hash, b.loose,
+                           b.repeatable, b.value, b.fence, b.child, b.asked_ms)::text as doc
+                    from fencepost.boundary b where b.rid = _rid) b
+           where (b.at_seq, b.place) > (_after_seq, _after_place)
+          window w as (order by b.at_seq, b.place)) p
+$law$;
+
+create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _after_place text, out boundaries text, out more boolean) language sql stable as $law$
+  select p.boundaries, p.more from fencepost.page_(_rid, _after_seq, _after_place, 1048576) p
+$law$;
+
+create type fencepost.claimed_ as (
+  answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
+  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz);
+
+-- An input that did not fit into the claim's 8 MiB.
+create function fencepost.read_input(_rid bigint) returns text language sql stable as $law$
+  select r.input from fencepost.run r where r.rid = _rid
+$law$;
+
+-- Takes the given rows (already locked by the caller's statement) for a holder, and says all that is needed to run them.
+create function fencepost.take_(_rids bigint[], _holder uuid, _request bigint, _now timestamptz) returns setof fencepost.claimed_ language plpgsql volatile as $law$
+begin
+  return query
+  with u as (update fencepost.task t
+                set state = 'running', number = t.number + 1, fence = gen_random_uuid(), holder = _holder, request = _request,
+                    claimed_at = _now, begun = t.on_lost = 'replay', seq = t.seq + 1, claim_by = null, trouble = null
+              where t.rid = any (_rids)
+              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent),
+    e as (insert into fencepost.event (rid, seq, at, type, number, data)
+          select u.rid, u.seq, _now, 'attempt.claimed', u.number, jsonb_build_object('holder', _holder) from u)
+  select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
+         case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
+         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at
+    from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
+    left join lateral (select q.boundaries, q.more from fencepost.page_(u.rid, -1, '', 131072) q where u.seq > 2) p on true
+   order by array_position(_rids, u.rid);
+end $law$;
+
+-- 40.14. True when the request is new and the caller should look for work; the row lock makes requests of one incarnation a line.
+create function fencepost.open_request_(_holder uuid, _request bigint, out answer text) language plpgsql volatile as $law$
+declare v_was bigint; v_ended timestamptz;
+begin
+  select i.request, i.ended_at into v_was, v_ended from fencepost.incarnation i where i.id = _holder for no key update;
+  if not found or v_ended is not null then answer := 'buried'; return; end if;
+  if _request < v_was then answer := 'closed'; return; end if;
+  if _request = v_was then answer := 'repeated'; return; end if;
+  update fencepost.incarnation i set request = _request where i.id = _holder;
+  answer := 'new';
+end $law$;
+
+create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
+  select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
+         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at
+    from fencepost.task t
+    cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
+    left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 131072) q where t.seq > 2) p on true
+   where t.holder = _holder and t.request = _request and t.state in ('running', 'cancelling')
+$law$;
+
+-- Loose scan over organisations from the caller's cursor, an equal share of each, wrapped once: a constant number of index
+-- probes per claimed run. A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and
+-- may take a suspect (40.15); a row `suspect` with no run says that one waits for a worker that holds nothing.
+create function fencepost.claim_attempts(_holder uuid, _request bigint, _lane integer, _n integer, _cursor text, _alone boolean)
+returns setof fencepost.claimed_ language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record;
+begin
+  if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
+  if v_how = 'buried' then return next row('buried', null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)::fencepost.claimed_; end if;
+  if v_how <> 'new' or _n < 1 then return; end if;
+  if _alone then
+    select array_agg(s.rid) into v_rids from (
+      select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0
+       order by t.turn_at, t.rid limit 1 for no key update skip locked) s;
+    if v_rids is not null then
+      return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
+      return;
+    end if;
+  end if;
+  with recursive o(org, lap, k) as (
+      select _cursor, 0, 0
+      union all
+      select coalesce(a.org, b.org), o.lap + (a.org is null)::integer, o.k + 1 from o
+        left join lateral (select t.org from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null
+                            and t.losses = 0 order by t.lane, t.org limit 1) a on true
+        left join lateral (select t.org from fencepost.task t where a.org is null and o.lap = 0 and t.lane = _lane and t.state = 'queued'
+                            and t.due_at is null and t.losses = 0 order by t.lane, t.org limit 1) b on true
+       where o.k < _n and coalesce(a.org, b.org) is not null and (o.lap + (a.org is null)::integer = 0 or coalesce(a.org, b.org) <= _cursor)),
+    q as (select greatest(1, ceil(_n::numeric / greatest(1, count(*) - 1)))::integer as quota from o),
+    pick as materialized (              -- materialised: a rescan of LIMIT … SKIP LOCKED would lock more rows than it returns
+      select c.rid, c.rank, o.k from q, o cross join lateral (
+        select t.rid, row_number() over () as rank from (
+          select t.rid from fencepost.task t where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0
+           order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0 limit _n)
+  select array_agg(pick.rid order by pick.rank, pick.k) into v_rids from pick;
+  if v_rids is not null then
+    return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
+  end if;
+  if not _alone then
+    select t.rid, t.ready_at into v_suspect from fencepost.task t
+     where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0 order by t.turn_at, t.rid limit 1;
+    if found then
+      return next row('suspect', null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, v_suspect.ready_at)::fencepost.claimed_;
+    end if;
+  end if;
+end $law$;
+
+-- `fencepost run` on an embedded home: its worker claims this run and its descendants only.
+create function fencepost.claim_tree(_holder uuid, _request bigint, _root bigint, _n integer)
+returns setof fencepost.claimed_ language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[];
+begin
+  if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
+  if v_how = 'buried' then return next row('buried', null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)::fencepost.claimed_; end if;
+  if v_how <> 'new' or _n < 1 then return; end if;
+  select array_agg(p.rid) into v_rids from (
+    select t.rid from fencepost.task t
+     where t.rid = any (array(select f.rid from fencepost.descendants_(array[_root]) f(rid)) || _root) and t.state = 'queued' and t.due_at is null
+     order by t.rid limit _n for no key update skip locked) p;
+  if v_rids is not null then
+    return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
+  end if;
+end $law$;
+
+create function fencepost.descendants_(_rids bigint[]) returns setof bigint language sql stable as $law$
+  with recursive d(rid) as (
+    select r.rid from unnest(_rids) p(rid) cross join lateral (select r.rid from fencepost.run r where r.parent = p.rid) r
+    union
+    select r.rid from d cross join lateral (select r.rid from fencepost.run r where r.parent = d.rid) r)
+  select d.rid from d
+$law$;
+
+create function fencepost.ancestors_(_rids bigint[]) returns setof bigint language sql stable as $law$
+  with recursive a(rid) as (
+    select t.parent from unnest(_rids) i(rid) cross join lateral (select t.parent from fencepost.task t where t.rid = i.rid limit 1) t where t.parent is not null
+    union
+    select t.parent from a cross join lateral (select t.parent from fencepost.task t where t.rid = a.rid limit 1) t where t.parent is not null)
+  select a.rid from a
+$law$;
+
+-- A leg's line in the history. The caller holds the row.
+create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language sql volatile as $law$
+  insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
+  select t.rid, t.number, t.fence, t.holder, t.claimed_at, _now, _ended, t.begun, _reason
+    from fencepost.task t where t.rid = any (_rids) and t.fence is not null
+$law$;
+
+-- Answers: begun · stale · cancelled · again. Author code runs only after `begun` where loss does not mean replay.
+create function fencepost.begin_attempts(_rids bigint[], _fences uuid[]) returns table (ord integer, answer text) language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+begin
+  return query
+  with h as materialized (select h.*, h.how = 'held' and h.state = 'running' and not h.begun as new from unnest(v_held) h),
+    u as (update fencepost.task t set begun = true, seq = t.seq + 1, deferrals = 0, deferred_since = null
+           where t.rid = any (array(select h.rid from h where h.new))),
+    e as (insert into fencepost.event (rid, seq, at, type, number) select distinct on (h.rid) h.rid, h.seq + 1, v_now, 'attempt.begun', h.number from h where h.new)
+  select h.ord, case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end from h;
+end $law$;
+
+-- 40.5, 40.13. Pre-code only: the door refuses an attempt that has begun code which may have run (`_reason` other than
+-- workflow_missing with begun true and on_lost not replay). Answers: deferred · exhausted · stale · again.
+create function fencepost.defer_attempts(_rids bigint[], _fences uuid[], _reasons text[], _dependencies text[], _delay_mss bigint[])
+returns table (ord integer, answer text) language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select fencepost.ancestors_(_rids))); h fencepost.held_;
+  v_task record; v_recovery boolean;
+begin
+  foreach h in array v_held loop
+    ord := h.ord;
+    if h.how <> 'held' then answer := h.how; return next; continue; end if;
+    if h.state = 'cancelling' then
+      perform fencepost.close_leg_(array[h.rid], 'deferred', 'cancelled', v_now);
+      perform fencepost.let_go_(h.rid, v_now);
+      answer := 'deferred'; return next; continue;
+    end if;
+    v_recovery := _reasons[h.ord] <> 'workflow_missing';
+    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since into v_task from fencepost.task t where t.rid = h.rid;
+    if v_recovery and (v_task.n > 20 or v_now - v_task.since >= interval '30 minutes') then
+      perform fencepost.end_runs_(array[h.rid], array['failed'], array[null::text], array[json_build_object('code', 'RECOVERY_EXHAUSTED',
+        'message', format('%s deferrals of this leg since %s, the last for want of %s (%s)', v_task.n - 1, v_task.since, _dependencies[h.ord], _reasons[h.ord]),
+        'dependency', _dependencies[h.ord])::text], 'finished', v_now);
+      answer := 'exhausted'; return next; continue;
+    end if;
+    perform fencepost.close_leg_(array[h.rid], 'deferred', _reasons[h.ord], v_now);
+    update fencepost.task t
+       set state = 'queued', fence = null, holder = null, request = null, claimed_at = null, begun = false,
+           due_at = v_now + _delay_mss[h.ord] * interval '1 ms', ready_at = v_now + _delay_mss[h.ord] * interval '1 ms',
+           turn_at = v_now + _delay_mss[h.ord] * interval '1 ms' - t.priority * interval '60 s',
+           deferrals = case when v_recovery then v_task.n else t.deferrals end,
+           deferred_since = case when v_recovery then v_task.since else t.deferred_since end,
+           trouble = json_build_object('reason', _reasons[h.ord], 'dependency', _dependencies[h.ord])::text, seq = t.seq + 1
+     where t.rid = h.rid;
+    insert into fencepost.event (rid, seq, at, type, number, data)
+    values (h.rid, h.seq + 1, v_now, 'attempt.deferred', h.number, jsonb_build_object('reason', _reasons[h.ord], 'dependency', _dependencies[h.ord]));
+    answer := 'deferred'; return next;
+  end loop;
+end $law$;
+
+-- The caller holds the rows: back to the line, no try charged.
+create function fencepost.return_(_rid bigint, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+declare v_task record;
+begin
+  perform fencepost.close_leg_(array[_rid], 'given_back', _reason, _now);
+  update fencepost.task t
+     set state = 'queued', fence = null, holder = null, request = null, claimed_at = null, begun = false, ready_at = _now,
+         turn_at = _now - t.priority * interval '60 s', seq = t.seq + 1
+   where t.rid = _rid returning t.seq, t.number, t.lane into v_task;
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  values (_rid, v_task.seq, _now, 'attempt.given_back', v_task.number, jsonb_build_object('reason', _reason));
+  perform fencepost.rouse_(v_task.lane, 1);
+end $law$;
+
+-- 40.11. What was never dispatched. Answers: given_back · stale · again.
+create function fencepost.give_back_attempts(_rids bigint[], _fences uuid[]) returns table (ord integer, answer text) language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select fencepost.ancestors_(_rids))); h fencepost.held_;
+begin
+  foreach h in array v_held loop
+    ord := h.ord; answer := h.how;
+    if h.how = 'held' then
+      if h.state = 'cancelling' then
+        perform fencepost.close_leg_(array[h.rid], 'given_back', 'cancelled', v_now);
+        perform fencepost.let_go_(h.rid, v_now);
+      else
+        perform fencepost.return_(h.rid, 'not_dispatched', v_now);
+      end if;
+      answer := 'given_back';
+    end if;
+    return next;
+  end loop;
+end $law$;
+
+create function fencepost.open_incarnation(_id uuid, _lane integer, _name text, _boot_id text, _pid_namespace text, _pid integer,
+  _process_start text, _lease_ms integer, _beat_ms integer) returns void language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_();
+begin
+  insert into fencepost.incarnation (id, lane, name, boot_id, pid_namespace, pid, process_start, lease_ms, beat_ms, started_at, heard_at, observing_since)
+  values (_id, _lane, left(_name, 200), _boot_id, _pid_namespace, _pid, _process_start, _lease_ms, _beat_ms, v_now, v_now, v_now)
+  on conflict (id) do nothing;
+end $law$;
+
+-- A worker that found nothing says so, looks once more, and then sleeps; awake again, it takes the row away.
+create function fencepost.sleep_worker(_holder uuid, _lane integer, _asleep boolean) returns text language plpgsql volatile as $law$
+begin
+  perform fencepost.enter_();
+  if _asleep then
+    insert into fencepost.sleeper (holder, lane, since) values (_holder, _lane, fencepost.now_()) on conflict (holder) do nothing;
+  else
+    delete from fencepost.sleeper s where s.holder = _holder;
+  end if;
+  return fencepost.channel_(left(replace(_holder::text, '-', ''), 24));
+end $law$;
+
+-- 50_steps.sql: what a run has done, so that it is never done again in silence.
+--
+-- LAW    50.1   a committed value is the text it was encoded to and never changes
+--        50.2   a step not declared repeatable is marked before it runs; the mark names its fence
+--        50.3   every step call has a key (key_root of the run, kind, name, ordinal, row); derived by the worker
+--        50.4   a boundary is (kind, name, ordinal); results carry the order in which they reach the code
+--        50.5   an unknown kind is impossible here, and raises in the worker that meets one
+--        50.6   a map's rows are stored before the first begins, commit by key, once
+--        50.7   a mark is leased by the living fence it names: with the fence gone it is unknown, and nothing deletes it
+--        50.10  failures are kept like values
+--        50.11  ask_mark says whether the death of a mark's holder is confirmed, and since when
+-- OWNS   boundary, map, row, late
+-- LOCKS  run rows ascending (hold_)
+
+-- Answers: marked · standing (another fence's mark, and `_agains` does not permit to take it over) · done (then state, value)
+--          · stale · cancelled · again.  A time-out is durable here: `until` (40.12).
+create function fencepost.mark_steps(_rids bigint[], _fences uuid[], _names text[], _ordinals integer[], _hashes text[],
+  _repeatables boolean[], _timeout_mss bigint[], _agains boolean[])
+returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+begin
+  return query
+  with ok as materialized (
+      select i.*, b.state as was, b.fence as marked_by,
+             row_number() over (partition by i.rid, i.name, i.ordinal order by i.ord) as nth
+        from unnest(v_held, _fences, _names, _ordinals, _hashes, _repeatables, _timeout_mss, _agains)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, name, ordinal, hash, repeatable, timeout_ms, again)
+        left join lateral (select b.state, b.fence from fencepost.boundary b
+                            where b.rid = i.rid and b.kind = 'step' and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
+    new as materialized (
+      select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
+       where ok.how = 'held' and ok.state = 'running' and ok.nth = 1
+         and (ok.was is null or ok.was in ('set_aside', 'again') or (ok.was = 'marked' and ok.marked_by <> ok.fence and ok.again))),
+    ins as (insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, until, at, opened_at)
+            select n.rid, 'step', n.name, n.ordinal, 'marked', n.nseq, n.number, n.fence, n.hash, n.repeatable,
+                   v_now + n.timeout_ms * interval '1 ms', v_now, v_now from new n
+            on conflict (rid, kind, name, ordinal) do update
+               set state = 'marked', opened_seq = excluded.opened_seq, seq = null, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+                   repeatable = excluded.repeatable, until = excluded.until, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at),
+    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    up as (update fencepost.task t set seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
+            where t.rid = any (array(select m.rid from m)))
+  select ok.ord, case when ok.how <> 'held' then ok.how
+                      when ok.state = 'cancelling' then 'cancelled'
+                      when ok.was is null or ok.was in ('set_aside', 'again') then 'marked'
+                      when ok.was = 'marked' and (ok.marked_by = ok.fence or ok.again) then 'marked'
+                      when ok.was = 'marked' then 'standing'
+                      else 'done' end from ok;
+end $law$;
+
+-- First write wins. Answers: kept · kept_before (then state and value are the record) · stale · again. `seq` is the place of
+-- the result among all results of the run. A cancelling run's step is kept: it happened.
+create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text[], _names text[], _ordinals integer[], _hashes text[],
+  _repeatables boolean[], _oks boolean[], _values text[])
+returns table (ord integer, answer text, seq integer, state text, value text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+begin
+  return query
+  with ok as materialized (
+      select i.*, b.state as was, b.seq as was_seq, b.value as was_value,
+             row_number() over (partition by i.rid, i.kind, i.name, i.ordinal order by i.ord) as nth
+        from unnest(v_held, _fences, _kinds, _names, _ordinals, _hashes, _repeatables, _oks, _values)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, kind, name, ordinal, hash, repeatable, ok, value)
+        left join lateral (select b.state, b.seq, b.value from fencepost.boundary b
+                            where b.rid = i.rid and b.kind = i.kind and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
+    new as materialized (
+      select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
+       where ok.how = 'held' and ok.nth = 1 and (ok.was is null or ok.was in ('marked', 'set_aside', 'again', 'open'))),
+    ins as (insert into fencepost.boundary as b (rid, kind, name, ordinal, state, seq, number, fence, hash, repeatable, value, at)
+            select n.rid, n.kind, n.name, n.ordinal, case when n.ok then 'kept' else 'failed' end, n.nseq, n.number, n.fence, n.hash, n.repeatable, n.value, v_now
+              from new n
+            on conflict (rid, kind, name, ordinal) do update
+               set state = excluded.state, seq = excluded.seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+                   value = excluded.value, until = null, loose = false, at = excluded.at),
+    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    up as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
+            where t.rid = any (array(select m.rid from m)))
+  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
+         coalesce(n.nseq::integer, ok.was_seq), case when n.ord is null then ok.was end, case when n.ord is null then ok.was_value end
+    from ok left join lateral (select n.ord, n.nseq from new n where n.ord = ok.ord limit 1) n on true;
+end $law$;
+
+-- 50.2: a commit by the fence that the mark names, after that fence died. Kept as evidence; the record does not change.
+-- Answers: evidence · nothing (the mark is another fence's, or resolved).
+create function fencepost.deliver_late(_rid bigint, _fence uuid, _name text, _ordinal integer, _ok boolean, _value text) returns text language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_();
+begin
+  insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+  select b.rid, 'step', b.name, b.ordinal, _fence, _ok, _value, v_now from fencepost.boundary b
+   where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and b.fence = _fence and b.state = 'marked'
+     and not exists (select from fencepost.late l where l.rid = _rid and l.kind = 'step' and l.name = _name and l.ordinal = _ordinal and l.fence = _fence);
+  return case when found then 'evidence' else 'nothing' end;
+end $law$;
+
+-- 50.11. Milliseconds since the death of the mark's holder was confirmed; null while it is not. A mark of this very fence: null.
+create function fencepost.ask_mark(_rid bigint, _name text, _ordinal integer) returns bigint language sql stable as $law$
+  select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint
+    from fencepost.boundary b
+    join lateral (select a.holder from fencepost.attempt a where a.rid = b.rid and a.fence = b.fence limit 1) a on true
+    join lateral (select i.gone_at from fencepost.incarnation i where i.id = a.holder limit 1) i on true
+   where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and i.gone_at is not null
+$law$;
+
+-- Stores rows of a map, in as many calls as their size asks for; `_whole` with the last. Answers: open (with mid) · done ·
+-- stale · cancelled.
+create function fencepost.open_map(_rid bigint, _fence uuid, _name text, _ordinal integer, _hash text, _from integer, _keys text[], _inputs text[],
+  _repeatable boolean, _whole boolean)
+returns table (answer text, mid bigint, total integer, whole boolean) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); h fencepost.held_ := (fencepost.hold_(array[_rid], array[_fence], '{}'))[1]; v_map record; v_was text;
+begin
+  if h.how <> 'held' then return query select h.how, null::bigint, null::integer, null::boolean; return; end if;
+  if h.state = 'cancelling' then return query select 'cancelled', null::bigint, null::integer, null::boolean; return; end if;
+  select b.state into v_was from fencepost.boundary b where b.rid = _rid and b.kind = 'map' and b.name = _name and b.ordinal = _ordinal;
+  if v_was is null or v_was = 'set_aside' then
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, at, opened_at)
+    values (_rid, 'map', _name, _ordinal, 'open', h.seq + 1, h.number, _fence, _hash, _repeatable, v_now, v_now)
+    on conflict (rid, kind, name, ordinal) do update set state = 'open', seq = null, opened_seq = excluded.opened_seq, loose = false, at = excluded.at;
+    update fencepost.task t set seq = t.seq + 1 where t.rid = _rid;
+  end if;
+  insert into fencepost.map (rid, name, ordinal, total) values (_rid, _name, _ordinal, 0) on conflict (rid, name, ordinal) do nothing;
+  select m.mid, m.total, m.whole into v_map from fencepost.map m where m.rid = _rid and m.name = _name and m.ordinal = _ordinal;
+  if not v_map.whole and cardinality(_keys) > 0 and _from + cardinality(_keys) > v_map.total then
+    insert into fencepost.row (mid, index, key, input, repeatable)
+    select v_map.mid, _from + i.ord::integer - 1, i.key, i.input, _repeatable from unnest(_keys, _inputs) with ordinality as i(key, input, ord)
+     where _from + i.ord::integer - 1 >= v_map.total;
+  end if;
+  if not v_map.whole then
+    update fencepost.map m set total = greatest(m.total, _from + cardinality(_keys)), whole = _whole where m.mid = v_map.mid
+    returning m.mid, m.total, m.whole into v_map;
+  end if;
+  return query select case when v_was in ('kept', 'failed') then 'done' else 'open' end, v_map.mid, v_map.total, v_map.whole;
+end $law$;
+
+-- Answers: marked · standing · done · stale · cancelled · again.
+create function fencepost.mark_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[]) returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_row record; v_rid bigint; v_seq integer;
+begin
+  for h in select i.* from unnest(v_held, _fences, _mids, _indexes)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index) order by i.rid, i.ord loop
+    ord := h.ord;
+    if h.how <> 'held' or h.state = 'cancelling' then answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue; end if;
+    if v_rid is distinct from h.rid then
+      if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
+      v_rid := h.rid; v_seq := h.seq;
+    end if;
+    select r.state, r.fence, r.repeatable into v_row from fencepost.row r where r.mid = h.mid and r.index = h.index;
+    if v_row.state in ('waiting', 'again') or (v_row.state = 'marked' and v_row.repeatable and v_row.fence <> h.fence) then
+      v_seq := v_seq + 1;
+      update fencepost.row r set state = 'marked', fence = h.fence, number = h.number, opened_seq = v_seq, at = v_now where r.mid = h.mid and r.index = h.index;
+      answer := 'marked';
+    else
+      answer := case when v_row.state = 'marked' and v_row.fence = h.fence then 'marked' when v_row.state = 'marked' then 'standing' else 'done' end;
+    end if;
+    return next;
+  end loop;
+  if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
+end $law$;
+
+-- Answers: kept · kept_before · stale · again. `_states`: kept | failed | skipped.
+create function fencepost.keep_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[], _states text[], _values text[])
+returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_rid bigint; v_seq integer;
+begin
+  for h in select i.* from unnest(v_held, _fences, _mids, _indexes, _states, _values)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index, becomes, value) order by i.rid, i.ord loop
+    ord := h.ord; answer := h.how;
+    if h.how = 'held' then
+      if v_rid is distinct from h.rid then
+        if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+        v_rid := h.rid; v_seq := h.seq;
+      end if;
+      update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq + 1, fence = h.fence, number = h.number, at = v_now
+       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again');
+      if found then v_seq := v_seq + 1; answer := 'kept'; else answer := 'kept_before'; end if;
+    end if;
+    return next;
+  end loop;
+  if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+end $law$;
+
+-- Pages of a map's rows by index, at most `_bytes` of payload (a larger one travels alone); an empty page is the end.
+create function fencepost.read_rows(_mid bigint, _after integer, _bytes integer)
+returns table (index integer, key text, state text, input text, value text, fence uuid) language sql stable as $law$
+  select p.index, p.key, p.state, p.input, p.value, p.fence
+    from (select r.index, r.key, r.state, case when r.state in ('waiting', 'marked', 'again') then r.input end as input, r.value, r.fence,
+                 sum(length(coalesce(r.value, '')) + length(r.input)) over w as bytes, row_number() over w as nth
+            from (select r.* from fencepost.row r where r.mid = _mid and r.index > _after order by r.index limit 5000) r
+          window w as (order by r.index)) p
+   where p.bytes <= _bytes or p.nth = 1
+   order by p.index
+$law$;
+
+-- 60_suspension.sql: waiting without holding anything.
+--
+-- LAW    60.1   parking is one transaction: wait armed, holder given back, event recorded
+--        60.2   first the signal is looked for, then the run parks, under one lock, judged after the lock was got
+--        60.3   a sender's id makes its repeats harmless; undelivered signals are bounded
+--        60.4   a signal names its run; a wake never names a fence
+--        60.5   the resolution is a column of its own; a resolved sleep keeps what was asked
+--        60.6   what a time-out means is what was armed (asked_ms, hash): a later deployment changes nothing
+--        60.8   a swallowed suspension changes nothing: the fence is dead (40.3)
+--        60.9   a herd is woken at most 1 000 a second a lane, oldest first
+--        60.10  children: started and waited for by rows; their end settles the parent (35_rooms)
+--        60.11  waits are armed and looked at while other branches run; a leg parks only when all wait
+--        00.14  whoever changes what a waiter looks for changes the row it locks: a repeatable-read sender fails, never misses
+-- OWNS   signal; writes task, boundary, run (children), event
+-- LOCKS  run rows ascending (hold_)
+
+-- One item is a leg's present waits: a JSON list of {op: arm|cancel, kind: sleep|signal, name, ordinal, ms, hash}. Children are armed by
+-- start_children. `_known` is the newest sequence among wait results that the leg has been told.
+-- Answers: here (then `resolved` lists [kind, name, ordinal, state, seq, value]) · armed · parked · stale · cancelled · again.
+-- `due_ms`: until the earliest armed hour, on the database's clock.
+create function fencepost.park_attempts(_rids bigint[], _fences uuid[], _waits text[], _knowns integer[], _parks boolean[])
+returns table (ord integer, answer text, resolved text, due_ms bigint) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h fencepost.held_; w record;
+  v_seq integer; v_due timestamptz; v_lane integer;
+begin
+  foreach h in array v_held loop
+    ord := h.ord; resolved := null; due_ms := null;
+    if h.how <> 'held' or h.state = 'cancelling' then
+      answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue;
+    end if;
+    v_seq := h.seq;
+    for w in select x.* from json_to_recordset(_waits[h.ord]::json) as x(op text, kind text, name text, ordinal integer, ms bigint, hash text) loop
+      if w.op = 'cancel' then
+        update fencepost.boundary b set state = 'cancelled', seq = v_seq + 1, at = v_now
+         where b.rid = h.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal and b.state = 'armed';
+        if found then v_seq := v_seq + 1; end if;
+      else
+        insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, asked_ms, until, at, opened_at)
+        values (h.rid, w.kind, w.name, w.ordinal, 'armed', v_seq + 1, h.number, _fences[h.ord], w.hash, w.ms, v_now + w.ms * interval '1 ms', v_now, v_now)
+        on conflict (rid, kind, name, ordinal) do nothing;
+        if found then v_seq := v_seq + 1; end if;
+      end if;
+    end loop;
+    if v_seq <> h.seq then update fencepost.task t set seq = v_seq where t.rid = h.rid; end if;
+    perform fencepost.settle_(h.rid, v_now);
+    select '[' || string_agg(json_build_array(b.kind, b.name, b.ordinal, b.state, b.seq, b.value)::text, ',' order by b.seq) || ']' into resolved
+      from fencepost.boundary b where b.rid = h.rid and b.kind in ('sleep', 'signal', 'child') and b.seq > _knowns[h.ord] and b.state in ('arrived', 'timed_out');
+    if resolved is not null then answer := 'here'; return next; continue; end if;
+    select min(b.until) into v_due from fencepost.boundary b where b.rid = h.rid and b.state = 'armed';
+    due_ms := case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end;
+    if not _parks[h.ord] then answer := 'armed'; return next; continue; end if;
+    perform fencepost.close_leg_(array[h.rid], 'parked', null, v_now);
+    update fencepost.task t
+       set state = 'parked', park = 'wait', due_at = v_due, fence = null, holder = null, request = null, claimed_at = null, begun = false,
+           losses = 0, deferrals = 0, deferred_since = null, seq = t.seq + 1
+     where t.rid = h.rid returning t.seq, t.lane into v_seq, v_lane;
+    insert into fencepost.event (rid, seq, at, type, number, data)
+    values (h.rid, v_seq, v_now, 'attempt.parked', h.number, case when v_due is not null then jsonb_build_object('until', v_due) end);
+    answer := 'parked'; return next;
+  end loop;
+end $law$;
+
+-- 60.10. Admits children and, where the parent waits, arms the wait: one transaction. An id another launch has is `conflict`.
+-- Answers: started · replayed · conflict · refused · stale · cancelled · again.
+create function fencepost.start_children(_rids bigint[], _fences uuid[], _names text[], _ordinals integer[], _hashes text[], _waits boolean[],
+  _child_ids text[], _child_names text[], _inputs text[], _on_losts text[])
+returns table (ord integer, answer text, seq integer, child bigint) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h fencepost.held_;
+  v_run record; v_had record; v_child bigint; v_seq integer; v_priority integer;
+begin
+  foreach h in array v_held loop
+    ord := h.ord; seq := null; child := null;
+    if h.how <> 'held' or h.state = 'cancelling' then
+      answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue;
+    end if;
+    select b.child, b.seq into v_had from fencepost.boundary b
+     where b.rid = h.rid and b.kind = 'child' and b.name = _names[h.ord] and b.ordinal = _ordinals[h.ord] and b.state <> 'set_aside';
+    if found then answer := 'replayed'; child := v_had.child; seq := v_had.seq; return next; continue; end if;
+    if not fencepost.good_name_(_child_ids[h.ord]) or not fencepost.good_name_(_child_names[h.ord]) then answer := 'refused'; return next; continue; end if;
+    select r.org, r.lane, r.release into v_run from fencepost.run r where r.rid = h.rid;
+    select p.priority into v_priority from fencepost.policy p where p.source = 'async_child';
+    insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, on_lost, parent, key_root, submitted_at)
+    values (v_run.org, _child_ids[h.ord], 'workflow', _child_names[h.ord], v_run.lane, v_run.release, 'async_child', v_priority, _inputs[h.ord],
+            coalesce(_on_losts[h.ord], 'replay'), h.rid, gen_random_uuid(), v_now)
+    on conflict (org, id) do nothing returning rid into v_child;
+    if v_child is null then
+      select r.rid into v_child from fencepost.run r where r.org = v_run.org and r.id = _child_ids[h.ord] and r.parent = h.rid
+         and r.name = _child_names[h.ord] and r.input::jsonb = _inputs[h.ord]::jsonb;
+      if v_child is null then answer := 'conflict'; return next; continue; end if;
+    else
+      insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent)
+      values (v_child, v_run.lane, v_run.org, 'queued', v_priority, v_now, v_now - v_priority * interval '60 s', 1, coalesce(_on_losts[h.ord], 'replay'), h.rid);
+      insert into fencepost.event (rid, seq, at, type) values (v_child, 1, v_now, 'run.admitted');
+      perform fencepost.rouse_(v_run.lane, 1);
+    end if;
+    update fencepost.task t set seq = t.seq + 1, losses = 0 where t.rid = h.rid returning t.seq into v_seq;
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, value, child, at, opened_at)
+    values (h.rid, 'child', _names[h.ord], _ordinals[h.ord], case when _waits[h.ord] then 'armed' else 'kept' end, v_seq,
+            case when not _waits[h.ord] then v_seq end, h.number, _fences[h.ord], _hashes[h.ord],
+            case when not _waits[h.ord] then to_json(_child_ids[h.ord])::text end, v_child, v_now, v_now)
+    on conflict (rid, kind, name, ordinal) do update
+       set state = excluded.state, opened_seq = excluded.opened_seq, seq = excluded.seq, number = excluded.number, fence = excluded.fence,
+           hash = excluded.hash, value = excluded.value, child = excluded.child, loose = false, at = excluded.at;
+    answer := 'started'; child := v_child; seq := case when not _waits[h.ord] then v_seq end; return next;
+  end loop;
+end $law$;
+
+-- Anyone's door: it takes no fence, by decision. It locks the run, then looks; a running leg that waits is hinted.
+-- Answers: sent · repeated · full · ended · unknown_run · refused.
+create function fencepost.send_signals(_orgs text[], _ids text[], _names text[], _dedupes text[], _payloads text[])
+returns table (ord integer, answer text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.now_(); i record; v_task record; v_seq integer;
+begin
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
+  for i in select i.*, r.rid from unnest(_orgs, _ids, _names, _dedupes, _payloads) with ordinality as i(org, id, name, dedupe, payload, ord)
+             left join lateral (select r.rid from fencepost.run r where r.org = i.org and r.id = i.id limit 1) r on true
+            order by r.rid nulls first, i.ord loop
+    ord := i.ord;
+    if i.rid is null then answer := 'unknown_run'; return next; continue; end if;
+    if not fencepost.good_name_(i.name) or i.payload is null then answer := 'refused'; return next; continue; end if;
+    perform from fencepost.task t where t.rid = i.rid for no key update;
+    select t.state, t.park, t.number into v_task from fencepost.task t where t.rid = i.rid;
+    if exists (select from fencepost.signal s where s.rid = i.rid and s.name = i.name and s.dedupe = i.dedupe) then answer := 'repeated'; return next; continue; end if;
+    if v_task.state is null then answer := 'ended'; return next; continue; end if;
+    if (select count(*) >= 1000 from fencepost.signal s where s.rid = i.rid and s.taken is null) then answer := 'full'; return next; continue; end if;
+    insert into fencepost.signal (rid, name, dedupe, payload, sent_at) values (i.rid, i.name, i.dedupe, i.payload, v_now);
+    update fencepost.task t set seq = t.seq + 1 where t.rid = i.rid returning t.seq into v_seq;
+    insert into fencepost.event (rid, seq, at, type, number, data)
+    values (i.rid, v_seq, v_now, 'signal.sent', nullif(v_task.number, 0), jsonb_build_object('name', i.name));
+    if v_task.state = 'parked' and v_task.park = 'wait' then
+      perform fencepost.settle_(i.rid, v_now);
+    elsif exists (select from fencepost.boundary b where b.rid = i.rid and b.state = 'armed') then
+      perform fencepost.hint_(i.rid);
+    end if;
+    answer := 'sent'; return next;
+  end loop;
+end $law$;
+
+-- For SQL callers, in their own transaction. Without `dedupe` a repeat is another signal (60.3).
+create function fencepost.send_signal(run_id text, name text, payload jsonb default 'null', dedupe text default null, org text default 'default')
+returns text language sql volatile as $law$
+  select s.answer from fencepost.send_signals(array[org], array[run_id], array[name], array[dedupe], array[payload::text]) s
+$law$;
+
+-- Timers: bounded, oldest first, at most `_most` and at most 1 000 in any second of the lane's. Returns how many woke.
+create function fencepost.wake_due_(_lane integer, _most integer, _now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_lane record; v_most integer; v_woken integer := 0; v_rid bigint; v_rids bigint[];
+begin
+  if not exists (select from fencepost.task t where t.lane = _lane and t.due_at <= _now) then return 0; end if;
+  select l.woken_at, l.woken into v_lane from fencepost.lane l where l.lane = _lane for no key update skip locked;
+  if not found then return 0; end if;
+  v_most := least(_most, case when v_lane.woken_at > _now - interval '1 second' then 1000 - v_lane.woken else 1000 end);
+  if v_most <= 0 then return 0; end if;
+  select array_agg(x.rid order by x.rid) into v_rids from (
+    select t.rid from fencepost.task t where t.lane = _lane and t.due_at <= _now order by t.due_at, t.rid limit v_most for no key update skip locked) x;
+  if v_rids is null then return 0; end if;
+  foreach v_rid in array v_rids loop
+    if fencepost.settle_(v_rid, _now) = 0 then
+      -- Nothing to settle: a delayed entry of the line whose hour has come.
+      update fencepost.task t set due_at = null, seq = t.seq + 1 where t.rid = v_rid and t.state = 'queued' and t.due_at <= _now;
+      if found then
+        insert into fencepost.event (rid, seq, at, type, number)
+        select t.rid, t.seq, _now, 'run.woken', nullif(t.number, 0) from fencepost.task t where t.rid = v_rid;
+      end if;
+    end if;
+    v_woken := v_woken + 1;
+  end loop;
+  update fencepost.lane l
+     set woken_at = case when l.woken_at > _now - interval '1 second' then l.woken_at else _now end,
+         woken = v_woken + case when l.woken_at > _now - interval '1 second' then l.woken else 0 end
+   where l.lane = _lane;
+  perform fencepost.rouse_(_lane, least(v_woken, 16));
+  return v_woken;
+end $law$;
+
+-- 80_terminal.sql: how a leg ends, and how a run ends once.
+--
+-- LAW    80.1   the first terminal write wins
+--        80.2   a fence that asks again gets its answer; one that ends a run twice with different values has broken the law
+--        80.3   a leg can complete or fail a run, never cancel it
+--        80.4   cancel answers accepted or too_late; it reaches every descendant; final only when code stopped or was fenced out
+--        80.5   the order after the commit is the worker's; every door here may be asked again
+--        80.6   kept by end_runs_ (35_rooms)
+--        40.6   a leg with an unresolved unknown ends as success or as `unknown`, whatever it brings
+--        50.4   a history that does not fit the code parks the run on its code
+--        50.7   after a failed terminal no mark is leased: the fence it names is gone
+--        50.10  a declared retry sets committed failures aside and keeps successes
+-- LOCKS  the run's ancestors and the run, ascending (hold_); descendants level by level after their ancestor
+-- CODES  LW801 two endings of one fence (an answer of the item here, raised by the caller: 00.13)
+
+-- True when a step or row that is not repeatable stands marked: somebody must learn what became of it.
+create function fencepost.has_unknown_(_rid bigint) returns boolean language sql stable as $law$
+  select exists (select from fencepost.boundary b where b.rid = _rid and b.state = 'marked' and not b.repeatable)
+      or exists (select from fencepost.map m join fencepost.row r on r.mid = m.mid and r.state in ('waiting', 'marked', 'again')
+                  where m.rid = _rid and r.state = 'marked' and not r.repeatable)
+$law$;
+
+-- Endings: completed (value: output) · failed (value: error) · retry (value: error; after `_delay_mss`, unless `_most_tries` are charged)
+-- · unknown (value: error) · unfit (value: error; `_digests`: the code that did not fit).
+-- Answers: committed · retrying · unknown · parked · cancelled · already_terminal · stale · again · LW801.
+create function fencepost.finish_attempts(_rids bigint[], _fences uuid[], _endings text[], _values text[], _delay_mss bigint[],
+  _most_tries integer[], _digests text[])
+returns table (ord integer, answer text, status text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_();
+  v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select a.rid from fencepost.ancestors_(_rids) a(rid)));
+  v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; h record;
+begin
+  -- What ends a run, together. An item that comes twice in one batch ends once.
+  select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end)
+    into v_end, v_statuses, v_outputs, v_errors
+    from (select distinct on (h.rid) h.rid, i.ending, i.value
+            from unnest(v_held) h cross join lateral (select _endings[h.ord] as ending, _values[h.ord] as value) i
+           where h.how = 'held' and (i.ending = 'completed' or h.state = 'cancelling' or (i.ending = 'failed' and not fencepost.has_unknown_(h.rid)))
+           order by h.rid, h.ord) x;
+  if v_end is not null then
+    -- A cancelling run waits for its descendants (80.4): its leg is over, the run is not.
+    for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
+                and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
+      insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed', _values[array_position(_rids, t.rid)], v_now
+        from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
+      perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
+      perform fencepost.let_go_(h.rid, v_now);
+      v_statuses := v_statuses[:array_position(v_end, h.rid) - 1] || v_statuses[array_position(v_end, h.rid) + 1:];
+      v_outputs := v_outputs[:array_position(v_end, h.rid) - 1] || v_outputs[array_position(v_end, h.rid) + 1:];
+      v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
+      v_end := array_remove(v_end, h.rid);
+    end loop;
+    if cardinality(v_end) > 0 then perform fencepost.end_runs_(v_end, v_statuses, v_outputs, v_errors, 'finished', v_now); end if;
+  end if;
+  for h in select x.* from unnest(v_held) x loop
+    ord := h.ord; status := null;
+    if h.how = 'again' then answer := 'again'; return next; continue; end if;
+    if h.how = 'held' and h.state = 'running' and exists (select from fencepost.task t where t.rid = h.rid and t.fence = _fences[h.ord]) then
+      answer := fencepost.turn_(h.rid, _endings[h.ord], _values[h.ord], _delay_mss[h.ord], _most_tries[h.ord], _digests[h.ord], v_now);
+      if answer = 'failed' then answer := 'committed'; status := 'failed'; end if;
+      return next; continue;
+    end if;
+    -- Over: by this very call, by this fence before, or by somebody else. The answer is the one kept with the attempt.
+    select f.answer, f.status into answer, status from fencepost.recall_(h.rid, _fences[h.ord], _endings[h.ord], _values[h.ord]) f;
+    return next;
+  end loop;
+end $law$;
+
+create function fencepost.recall_(_rid bigint, _fence uuid, _ending text, _value text) returns table (answer text, status text) language plpgsql stable as $law$
+#variable_conflict use_column
+declare v_attempt record; v_outcome record;
+begin
+  select a.ended, a.reason into v_attempt from fencepost.attempt a where a.rid = _rid and a.fence = _fence;
+  select o.status, o.fence, o.output, o.error into v_outcome from fencepost.outcome o where o.rid = _rid;
+  if v_attempt.ended = 'finished' and v_outcome.fence = _fence then
+    if v_outcome.status = 'cancelled' then return query select 'cancelled', 'cancelled';
+    elsif _ending in ('completed', 'failed') and (v_outcome.status, coalesce(v_outcome.output, v_outcome.error)) is distinct from (_ending, _value)
+          and not (_ending = 'completed' and v_outcome.status = 'completed' and _value is null and v_outcome.output is null) then
+      return query select 'LW801', v_outcome.status;
+    else return query select 'committed', v_outcome.status; end if;
+  elsif v_attempt.ended = 'finished' and v_outcome.fence is null and v_attempt.reason = 'cancelled' then return query select 'cancelled', v_outcome.status;
+  elsif v_attempt.ended = 'retrying' then return query select 'retrying', null::text;
+  elsif v_attempt.ended = 'unknown' then return query select 'unknown', null::text;
+  elsif v_attempt.ended = 'parked' and v_attempt.reason = 'unfit' then return query select 'parked', null::text;
+  elsif v_outcome.status is not null then return query select 'already_terminal', v_outcome.status;
+  else return query select 'stale', null::text; end if;
+end $law$;
+
+-- A leg's end that does not end the run. Answers: retrying · unknown · parked · failed.
+create function fencepost.turn_(_rid bigint, _ending text, _value text, _delay_ms bigint, _most_tries integer, _digest text, _now timestamptz)
+returns text language plpgsql volatile as $law$
+declare t record; v_error jsonb;
+begin
+  select x.* into t from fencepost.task x where x.rid = _rid;
+  if _ending = 'unfit' then
+    perform fencepost.close_leg_(array[_rid], 'parked', 'unfit', _now);
+    update fencepost.task x
+       set state = 'parked', park = 'code', code_digest = coalesce(_digest, ''), trouble = _value, fence = null, holder = null, request = null,
+           claimed_at = null, begun = false, seq = t.seq + 1
+     where x.rid = _rid;
+    insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq + 1, _now, 'attempt.unfit', t.number);
+    return 'parked';
+  end if;
+  if _ending = 'unknown' or fencepost.has_unknown_(_rid) then
+    perform fencepost.close_leg_(array[_rid], 'unknown', null, _now);
+    update fencepost.task x
+       set state = 'unknown', unknown = 'STEP_OUTCOME_UNKNOWN', trouble = _value, fence = null, holder = null, request = null, claimed_at = null,
+           begun = false, seq = t.seq + 1
+     where x.rid = _rid;
+    insert into fencepost.event (rid, seq, at, type, number, data)
+    values (_rid, t.seq + 1, _now, 'run.unknown', t.number, jsonb_build_object('code', 'STEP_OUTCOME_UNKNOWN'));
+    return 'unknown';
+  end if;
+  if t.tries + 1 >= _most_tries then
+    v_error := _value::jsonb;
+    update fencepost.task x set tries = t.tries + 1 where x.rid = _rid;
+    perform fencepost.end_runs_(array[_rid], array['failed'], array[null::text],
+      array[jsonb_build_object('code', 'TRIES_EXHAUSTED', 'message', format('%s tries, the last: %s', t.tries + 1, v_error->>'message'), 'last', v_error)::text],
+      'finished', _now);
+    return 'failed';
+  end if;
+  perform fencepost.close_leg_(array[_rid], 'retrying', null, _now);
+  update fencepost.boundary b set state = 'set_aside' where b.rid = _rid and b.state = 'failed';
+  update fencepost.boundary b set loose = true where b.rid = _rid and b.state in ('kept', 'arrived', 'timed_out', 'cancelled');
+  -- Waits still armed are answered when the code asks for them again.
+  update fencepost.boundary b set loose = true where b.rid = _rid and b.state = 'armed';
+  update fencepost.task x
+     set state = 'queued', tries = t.tries + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
+         ready_at = _now + _delay_ms * interval '1 ms', turn_at = _now + _delay_ms * interval '1 ms' - t.priority * interval '60 s',
+         due_at = case when _delay_ms > 0 then _now + _delay_ms * interval '1 ms' end, trouble = _value, seq = t.seq + 1
+   where x.rid = _rid;
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  values (_rid, t.seq + 1, _now, 'attempt.retrying', t.number, jsonb_build_object('delay_ms', _delay_ms));
+  if coalesce(_delay_ms, 0) = 0 then perform fencepost.rouse_(t.lane, 1); end if;
+  return 'retrying';
+end $law$;
+
+-- Takes no fence, by decision: an operator's and a client's verb. Answers: accepted · too_late (then `status`) · unknown_run.
+create function fencepost.cancel_run(_org text, _id text, _reason text, _grace_ms integer)
+returns table (answer text, status text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_level bigint[]; v_rids bigint[] := '{}'; v_rid bigint; t record;
+begin
+  select r.rid into v_root from fencepost.run r where r.org = _org and r.id = _id;
+  if v_root is null then return query select 'unknown_run', null::text; return; end if;
+  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_root]) a(rid)) || v_root) order by x.rid for no key update;
+  if not exists (select from fencepost.task x where x.rid = v_root) then
+    return query select case o.status when 'cancelled' then 'accepted' else 'too_late' end, o.status from fencepost.outcome o where o.rid = v_root;
+    return;
+  end if;
+  v_level := array[v_root];
+  while v_level is not null loop
+    v_rids := v_rids || v_level;
+    perform from fencepost.task x where x.parent = any (v_level) order by x.rid for no key update;
+    select array_agg(x.rid order by x.rid) into v_level from fencepost.task x where x.parent = any (v_level);
+  end loop;
+  -- Descendants first: a parent ends after its children.
+  for v_rid in select x.rid from unnest(v_rids) with ordinality x(rid, n) order by x.n desc loop
+    select x.* into t from fencepost.task x where x.rid = v_rid;
+    if not found or t.state = 'cancelling' then continue; end if;
+    if t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then
+      update fencepost.task x set cancel_reason = left(_reason, 1000) where x.rid = v_rid;
+      perform fencepost.end_runs_(array[v_rid], array['cancelled'], array[null::text], array[null::text], 'finished', v_now);
+    else
+      update fencepost.task x
+         set state = 'cancelling', cancel_reason = left(_reason, 1000), cancel_until = v_now + _grace_ms * interval '1 ms', park = null, unknown = null,
+             code_digest = null, due_at = null, claim_by = null, seq = t.seq + 1
+       where x.rid = v_rid;
+      insert into fencepost.event (rid, seq, at, type, number, data)
+      values (v_rid, t.seq + 1, v_now, 'run.cancelling', nullif(t.number, 0), jsonb_build_object('reason', left(_reason, 1000)));
+      if t.fence is not null then
+        perform pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look');
+      end if;
+    end if;
+  end loop;
+  return query select 'accepted', coalesce((select o.status from fencepost.outcome o where o.rid = v_root), 'cancelling');
+end $law$;
+
+-- An operator ends any run that is not terminal; code that still runs is fenced out. Answers: done · too_late · unknown_run.
+create function fencepost.end_run(_org text, _id text, _by text, _reason text) returns table (answer text, status text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
+begin
+  select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
+  if v_rid is null then return query select 'unknown_run', null::text; return; end if;
+  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
+  if not exists (select from fencepost.task x where x.rid = v_rid) then
+    return query select 'too_late', o.status from fencepost.outcome o where o.rid = v_rid; return;
+  end if;
+  perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text],
+    array[json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text], 'lost', v_now);
+  return query select 'done', o.status from fencepost.outcome o where o.rid = v_rid;
+end $law$;
+
+-- 30.8, 30.9. Anybody who waits may ask; no worker is needed. True when the run ended by it.
+create function fencepost.judge_bound(_org text, _id text) returns boolean language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
+begin
+  select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
+  if not exists (select from fencepost.task t where t.rid = v_rid and t.claim_by <= v_now) then return false; end if;
+  perform from fencepost.task t where t.rid = v_rid for no key update;
+  return fencepost.expire_(array[v_rid], v_now) > 0;
+end $law$;
+
+create function fencepost.expire_(_rids bigint[], _now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[];
+begin
+  select array_agg(t.rid) into v_rids from fencepost.task t where t.rid = any (_rids) and t.state = 'queued' and t.claim_by <= _now;
+  if v_rids is null then return 0; end if;
+  perform fencepost.end_runs_(v_rids, array_fill('failed'::text, array[cardinality(v_rids)]), array_fill(null::text, array[cardinality(v_rids)]),
+    array_fill('{"code":"ADMISSION_EXPIRED","message":"no worker claimed the run within its bound"}'::text, array[cardinality(v_rids)]), 'finished', _now);
+  return cardinality(v_rids);
+end $law$;
+
+-- Who waits for a run's end leaves a channel; the end notifies it once. Polling is the truth behind it.
+create function fencepost.watch_outcome(_org text, _id text, _channel text) returns table (rid bigint, status text, output text, error text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_rid bigint;
+begin
+  select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
+  if v_rid is null then return; end if;
+  if _channel is not null and exists (select from fencepost.task t where t.rid = v_rid) then
+    insert into fencepost.watcher (rid, channel, until) values (v_rid, _channel, fencepost.now_() + interval '1 hour') on conflict do nothing;
+  end if;
+  return query select v_rid, coalesce(o.status, t.state), o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end)
+    from (select v_rid as rid) x left join lateral (select o.* from fencepost.outcome o where o.rid = x.rid limit 1) o on true
+    left join lateral (select t.* from fencepost.task t where t.rid = x.rid limit 1) t on true;
+end $law$;
+
+-- 85_recovery.sql: what becomes of work whose worker is gone, and how the unknown is resolved.
+--
+-- LAW    85.1   verdicts are unique: a lost attempt has left its holder, so no second sweep finds it
+--        85.2   a verdict is conditional on the row it was decided on, under that row's lock; it never claims
+--        85.3   from silence: a full lease observed by this observer's incarnation, counted anew after it was deaf; or proof of death
+--        85.4   recovery needs no queue: any worker's beat does it, in bounded pieces; what a fault cuts off the next beat finds
+--        85.5   unknown steps, rows and attempts are resolved once, with an audit line; redrive is a new admission
+--        85.6   sweeps are bounded, skip what is locked, and page on
+--        85.7   one rule of loss: replay | fail | ask, as stored at admission
+--        40.9   a beat names its incarnation; an ended one is told `buried`
+--        40.11  close_incarnation: the stopping worker records what still runs as lost itself
+--        40.12  the beat, and the deadline that any beat enforces a lease after it
+--        40.14  what an answered request gave and the worker does not hold goes back; what it holds and has lost is named
+--        40.15  five losses without a committed boundary: LOST_TOO_OFTEN
+-- OWNS   incarnation; writes task, attempt, boundary, outcome, event
+-- LOCKS  incarnations by id, then run rows ascending with their ancestors, skipping what is locked
+
+-- THE RULE OF LOSS. The caller holds the row and its ancestors. `_reason` is kept with the attempt.
+create function fencepost.lose_(_rid bigint, _reason text, _now timestamptz) returns text language plpgsql volatile as $law$
+declare t record; v_error text; v_code text;
+begin
+  select x.* into t from fencepost.task x where x.rid = _rid and x.fence is not null;
+  if not found then return 'nothing'; end if;
+  if t.state = 'cancelling' then
+    perform fencepost.close_leg_(array[_rid], 'lost', _reason, _now);
+    perform fencepost.let_go_(_rid, _now);
+    return 'cancelled';
+  end if;
+  if not t.begun then
+    perform fencepost.return_(_rid, _reason, _now);
+    return 'given_back';
+  end if;
+  v_error := json_build_object('code', 'RUNNER_LOST', 'message', format('attempt %s was lost (%s)', t.number, _reason), 'attempt', t.number)::text;
+  if t.on_lost = 'fail' and not fencepost.has_unknown_(_rid) then
+    update fencepost.task x set tries = t.tries + 1 where x.rid = _rid;
+    perform fencepost.end_runs_(array[_rid], array['failed'], array[null::text], array[v_error], 'lost', _now);
+    return 'failed';
+  end if;
+  perform fencepost.close_leg_(array[_rid], 'lost', _reason, _now);
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  values (_rid, t.seq + 1, _now, 'attempt.lost', t.number, jsonb_build_object('reason', _reason, 'holder', t.holder));
+  v_code := case when t.on_lost <> 'replay' then 'RUNNER_LOST' when t.losses + 1 >= 5 then 'LOST_TOO_OFTEN' end;
+  if v_code is null then
+    update fencepost.task x
+       set state = 'queued', tries = t.tries + 1, losses = t.losses + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
+           ready_at = _now, turn_at = _now - t.priority * interval '60 s', seq = t.seq + 1
+     where x.rid = _rid;
+    perform fencepost.rouse_(t.lane, 1);
+    return 'replay';
+  end if;
+  update fencepost.task x
+     set state = 'unknown', unknown = v_code, tries = t.tries + 1, losses = t.losses + 1, fence = null, holder = null, request = null, claimed_at = null,
+         begun = false, seq = t.seq + 2,
+         trouble = case v_code when 'RUNNER_LOST' then v_error
+                   else json_build_object('code', v_code, 'message', format('%s losses without a newly committed boundary, the last: %s', t.losses + 1, _reason))::text end
+   where x.rid = _rid;
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  values (_rid, t.seq + 2, _now, 'run.unknown', t.number, jsonb_build_object('code', v_code));
+  return 'unknown';
+end $law$;
+
+-- Locks what is free of the given runs and their ancestors; returns those runs of which all were got.
+create function fencepost.seize_(_rids bigint[]) returns bigint[] language plpgsql volatile as $law$
+declare v_locked bigint[];
+begin
+  select array_agg(l.rid) into v_locked from (
+    select t.rid from fencepost.task t where t.rid = any (_rids || array(select a.rid from fencepost.ancestors_(_rids) a(rid)))
+     order by t.rid for no key update skip locked) l;
+  return array(select r.rid from unnest(_rids) r(rid) where r.rid = any (v_locked)
+                  and not exists (select from fencepost.ancestors_(array[r.rid]) a(rid) where not (a.rid = any (v_locked))) order by r.rid);
+end $law$;
+
+-- Loses what the given incarnations still hold, at most `_most`. Returns how many.
+create function fencepost.reap_(_holders uuid[], _reason text, _most integer, _now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+begin
+  select array_agg(t.rid order by t.rid) into v_rids from (
+    select t.rid from unnest(_holders) i(id) cross join lateral (select t.rid from fencepost.task t where t.holder = i.id) t limit _most) t;
+  if v_rids is null then return 0; end if;
+  foreach v_rid in array fencepost.seize_(v_rids) loop
+    -- Again under the lock (85.2): whoever finished in the meantime is not lost.
+    if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
+      perform fencepost.lose_(v_rid, _reason, _now);
+      v_n := v_n + 1;
+    end if;
+  end loop;
+  return v_n;
+end $law$;
+
+-- One door for a worker's heartbeat and everybody's sweeps. `_held_*` and `_answered` were published together by the loop.
+-- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
+-- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped}.
+create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_silent uuid[]; v_reaped integer := 0; v_woken integer; v_due timestamptz;
+  v_lost jsonb; v_cancel jsonb; v_peers jsonb;
+begin
+  select i.* into me from fencepost.incarnation i where i.id = _id for no key update;
+  if not found or me.ended is not null then return jsonb_build_object('buried', true); end if;
+  -- Deaf for two beats: silence is counted from now (85.3).
+  if v_now - me.heard_at > 2 * me.beat_ms * interval '1 ms' then me.observing_since := v_now; end if;
+  update fencepost.incarnation i
+     set heard_at = v_now, observing_since = me.observing_since, answered = least(i.request, greatest(i.answered, _answered)) where i.id = _id;
+
+  -- 40.14: given by an answered request, not held.
+  select array_agg(t.rid) into v_rids from fencepost.task t
+   where t.holder = _id and t.request <= _answered
+     and not exists (select from unnest(_held_rids, _held_numbers) h(rid, number) where h.rid = t.rid and h.number = t.number);
+  if v_rids is not null then
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      if exists (select from fencepost.task t where t.rid = v_rid and t.holder = _id and t.request <= _answered and t.state = 'running') then
+        perform fencepost.return_(v_rid, 'not_held', v_now);
+      else
+        perform fencepost.lose_(v_rid, 'not_held', v_now) from fencepost.task t where t.rid = v_rid and t.holder = _id and t.request <= _answered;
+      end if;
+    end loop;
+  end if;
+
+  v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
+  v_reaped := v_reaped + fencepost.reap_late_(v_now);
+  v_woken := fencepost.wake_due_(me.lane, 500, v_now);
+  perform fencepost.expire_(fencepost.seize_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100)), v_now);
+  foreach v_rid in array fencepost.seize_(array(select t.rid from fencepost.task t where t.state = 'cancelling' and t.cancel_until <= v_now order by t.cancel_until limit 100)) loop
+    perform fencepost.lose_(v_rid, 'grace_over', v_now);
+    perform fencepost.let_go_(v_rid, v_now);
+  end loop;
+
+  -- What the worker believes to hold and does not; what it holds and should stop.
+  select jsonb_agg(jsonb_build_object('rid', h.rid, 'number', h.number)) into v_lost from unnest(_held_rids, _held_numbers) h(rid, number)
+   where not exists (select from fencepost.task t where t.rid = h.rid and t.number = h.number and t.holder = _id);
+  select jsonb_agg(jsonb_build_object('rid', t.rid, 'number', t.number, 'reason', t.cancel_reason)) into v_cancel
+    from unnest(_held_rids) h(rid) cross join lateral (select t.* from fencepost.task t where t.rid = h.rid and t.holder = _id and t.state = 'cancelling') t;
+  select jsonb_agg(jsonb_build_object('id', i.id, 'pid', i.pid, 'process_start', i.process_start)) into v_peers
+    from (select i.* from fencepost.incarnation i
+           where i.boot_id = me.boot_id and i.pid_namespace = me.pid_namespace and i.gone_at is null and i.id <> _id order by i.started_at desc limit 200) i;
+  select min(t.due_at) into v_due from (select t.due_at from fencepost.task t where t.lane = me.lane and t.due_at is not null order by t.due_at limit 1) t;
+  return jsonb_build_object('buried', false, 'lost', coalesce(v_lost, '[]'), 'cancel', coalesce(v_cancel, '[]'), 'peers', coalesce(v_peers, '[]'),
+    'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped);
+end $law$;
+
+-- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
+create function fencepost.inquire_(_me uuid, _boot_id text, _pid_namespace text, _observing_since timestamptz, _dead uuid[], _now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_gone uuid[]; v_silent uuid[]; v_n integer := 0;
+begin
+  select array_agg(i.id) into v_gone from (
+    select i.id from fencepost.incarnation i
+     where i.id = any (_dead) and i.id <> _me and i.boot_id = _boot_id and i.pid_namespace = _pid_namespace and i.gone_at is null
+     order by i.id for no key update skip locked) i;
+  if v_gone is not null then
+    update fencepost.incarnation i set gone_at = _now, ended_at = coalesce(i.ended_at, _now), ended = coalesce(i.ended, 'proven') where i.id = any (v_gone);
+    delete from fencepost.sleeper s where s.holder = any (v_gone);
+  end if;
+  select array_agg(i.id) into v_silent from (
+    select i.id from fencepost.incarnation i
+     where i.ended is null and i.id <> _me and i.heard_at < _now - i.lease_ms * interval '1 ms'
+       and greatest(i.heard_at, _observing_since) <= _now - i.lease_ms * interval '1 ms'
+     order by i.id limit 100 for no key update skip locked) i;
+  if v_silent is not null then
+    update fencepost.incarnation i set ended_at = _now, ended = 'silent' where i.id = any (v_silent);
+    delete from fencepost.sleeper s where s.holder = any (v_silent);
+  end if;
+  -- Also what an earlier sweep ended and could not finish (85.4).
+  v_n := fencepost.reap_(array(
+    select i.id from fencepost.incarnation i where i.ended is not null and i.ended_at > _now - interval '30 days'
+       and exists (select from fencepost.task t where t.holder = i.id) order by i.ended_at limit 20), 'holder_gone', 100, _now);
+  return v_n;
+end $law$;
+
+-- 40.12. A step's durable deadline, a lease past: the attempt is fenced out, however healthy its worker's heartbeat.
+create function fencepost.reap_late_(_now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+begin
+  select array_agg(distinct b.rid) into v_rids from (
+    select b.rid from fencepost.boundary b
+      cross join lateral (select t.fence, t.holder from fencepost.task t where t.rid = b.rid and t.fence = b.fence limit 1) t
+      cross join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder limit 1) i
+     where b.state = 'marked' and b.until is not null and b.until <= _now - i.lease_ms * interval '1 ms' order by b.until limit 100) b;
+  if v_rids is null then return 0; end if;
+  foreach v_rid in array fencepost.seize_(v_rids) loop
+    if exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid and t.fence = b.fence
+                where b.rid = v_rid and b.state = 'marked' and b.until <= _now) then
+      perform fencepost.lose_(v_rid, 'deadline_passed', _now);
+      v_n := v_n + 1;
+    end if;
+  end loop;
+  return v_n;
+end $law$;
+
+-- 40.11. At the end of the drain: what still runs is lost, by its own worker's word; then the incarnation is closed.
+create function fencepost.close_incarnation(_id uuid) returns integer language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; v_n integer := 0;
+begin
+  perform from fencepost.incarnation i where i.id = _id for no key update;
+  perform from fencepost.task t where t.rid = any (
+    array(select t.rid from fencepost.task t where t.holder = _id) || array(select a.rid from fencepost.ancestors_(array(select t.rid from fencepost.task t where t.holder = _id)) a(rid)))
+    order by t.rid for no key update;
+  for v_rid in select t.rid from fencepost.task t where t.holder = _id order by t.rid loop
+    perform fencepost.lose_(v_rid, 'worker_stopped', v_now);
+    v_n := v_n + 1;
+  end loop;
+  update fencepost.incarnation i set ended_at = v_now, ended = 'closed' where i.id = _id and i.ended is null;
+  delete from fencepost.sleeper s where s.holder = _id;
+  return v_n;
+end $law$;
+
+-- 50.4. What is parked on its code and belongs to a workflow whose code is another now is claimed again. Also records what this
+-- incarnation can run, for `explain` and for clients that look for a live worker.
+create function fencepost.register_workflows(_id uuid, _lane integer, _names text[], _digests text[]) returns integer language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; v_n integer := 0;
+begin
+  update fencepost.incarnation i set workflows = _names where i.id = _id;
+  for v_rid in select t.rid from fencepost.task t cross join lateral (select r.name from fencepost.run r where r.rid = t.rid limit 1) r
+     where t.lane = _lane and t.park = 'code' and t.state = 'parked' and array_position(_names, r.name) is not null
+       and t.code_digest <> _digests[array_position(_names, r.name)] order by t.rid for no key update of t skip locked loop
+    perform fencepost.unpark_(v_rid, v_now);
+    v_n := v_n + 1;
+  end loop;
+  return v_n;
+end $law$;
+
+create function fencepost.unpark_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+declare t record;
+begin
+  update fencepost.task x
+     set state = 'queued', park = null, code_digest = null, unknown = null, trouble = null, due_at = null, losses = 0, ready_at = _now,
+         turn_at = _now - x.priority * interval '60 s', seq = x.seq + 1
+   where x.rid = _rid returning x.seq, x.number, x.lane into t;
+  insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq, _now, 'run.woken', nullif(t.number, 0));
+  perform fencepost.rouse_(t.lane, 1);
+end $law$;
+
+-- An operator's word: a run parked on its code is tried again, one that waits in the line for an hour is due now.
+-- Answers: done · refused (then `state`) · unknown_run.
+create function fencepost.wake_run(_org text, _id text) returns table (answer text, state text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record;
+begin
+  select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
+  if v_rid is null then return query select 'unknown_run', null::text; return; end if;
+  perform from fencepost.task x where x.rid = v_rid for no key update;
+  select x.* into t from fencepost.task x where x.rid = v_rid;
+  if not found then return query select 'refused', o.status from fencepost.outcome o where o.rid = v_rid; return; end if;
+  if t.state = 'parked' and t.park = 'code' then
+    perform fencepost.unpark_(v_rid, v_now);
+  elsif t.state = 'queued' and t.due_at is not null then
+    update fencepost.task x set due_at = null, ready_at = v_now, turn_at = v_now - x.priority * interval '60 s', seq = x.seq + 1 where x.rid = v_rid;
+    insert into fencepost.event (rid, seq, at, type, number) values (v_rid, t.seq + 1, v_now, 'run.woken', nullif(t.number, 0));
+    perform fencepost.rouse_(t.lane, 1);
+  else
+    return query select 'refused', t.state; return;
+  end if;
+  return query select 'done', 'queued';
+end $law$;
+
+-- 85.5. Verdicts: completed · failed · again · late · lookup. With a name: that step (or, with a key, that row of a map); without: the attempt
+-- as a whole. Only while no attempt runs. The run continues when nothing of it is unknown any more, or at once when asked to look up.
+-- Answers: done · refused (then `why`) · unknown_run.
+create function fencepost.resolve_unknown(_org text, _id text, _name text, _ordinal integer, _key text, _verdict text, _value text, _by text)
+returns table (answer text, why text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record; b record; v_late record; v_mid bigint; v_state text; v_value text := _value;
+begin
+  select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
+  if v_rid is null then return query select 'unknown_run', null::text; return; end if;
+  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
+  select x.* into t from fencepost.task x where x.rid = v_rid;
+  if not found then return query select 'refused', 'the run has ended'; return; end if;
+  if t.fence is not null or t.state = 'cancelling' then return query select 'refused', 'an attempt of the run still runs'; return; end if;
+  v_state := case _verdict when 'completed' then 'kept' when 'late' then 'kept' when 'failed' then 'failed' when 'again' then 'again' end;
+
+  if _key is not null then                                 -- a row
+    select m.mid into v_mid from fencepost.map m where m.rid = v_rid and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal)
+       and exists (select from fencepost.row r where r.mid = m.mid and r.key = _key and r.state = 'marked' and not r.repeatable) order by m.mid limit 1;
+    if v_mid is null then return query select 'refused', 'no unknown row has this key'; return; end if;
+    if v_state is null or _verdict = 'late' then return query select 'refused', 'a row is resolved completed, failed or again'; return; end if;
+    update fencepost.row r set state = v_state, value = case when v_state <> 'again' then v_value end, seq = case when v_state <> 'again' then t.seq + 1 end,
+           opened_seq = case when v_state = 'again' then t.seq + 1 else r.opened_seq end, at = v_now
+     where r.mid = v_mid and r.key = _key;
+  elsif _name is not null then                             -- a step
+    select x.* into b from fencepost.boundary x where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = coalesce(_ordinal, 1)
+       and x.state = 'marked' and not x.repeatable;
+    if not found then return query select 'refused', 'no unknown step has this name and number'; return; end if;
+    if _verdict = 'lookup' then
+      perform fencepost.unpark_(v_rid, v_now);
+      return query select 'done', null::text; return;
+    end if;
+    if _verdict = 'late' then
+      select l.* into v_late from fencepost.late l where l.rid = v_rid and l.kind = 'step' and l.name = _name and l.ordinal = b.ordinal and l.fence = b.fence
+       order by l.lid limit 1;
+      if not found then return query select 'refused', 'no late evidence of this step was kept'; return; end if;
+      update fencepost.late l set accepted = true where l.lid = v_late.lid;
+      v_state := case when v_late.ok then 'kept' else 'failed' end; v_value := v_late.value;
+    end if;
+    update fencepost.boundary x set state = v_state, value = case when v_state <> 'again' then v_value end, seq = case when v_state <> 'again' then t.seq + 1 end,
+           until = null, at = v_now
+     where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = b.ordinal;
+  else                                                     -- the attempt as a whole
+    if t.state <> 'unknown' then return query select 'refused', format('the run is %s, not unknown', t.state); return; end if;
+    if _verdict in ('completed', 'failed') then
+      if fencepost.has_unknown_(v_rid) then return query select 'refused', 'resolve its unknown steps first'; return; end if;
+      insert into fencepost.event (rid, seq, at, type, number, data)
+      values (v_rid, t.seq + 1, v_now, 'run.resolved', t.number, jsonb_build_object('verdict', _verdict, 'by', _by));
+      update fencepost.task x set seq = t.seq + 1 where x.rid = v_rid;
+      perform fencepost.end_runs_(array[v_rid], array[_verdict], array[case _verdict when 'completed' then _value end], array[case _verdict when 'failed' then _value end], 'finished', v_now);
+      return query select 'done', null::text; return;
+    end if;
+    if _verdict not in ('again', 'lookup') then return query select 'refused', 'an attempt is resolved completed, failed or again'; return; end if;
+  end if;
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  values (v_rid, t.seq + 2, v_now, case _verdict when 'late' then 'late.accepted' else 'run.resolved' end, t.number,
+          jsonb_strip_nulls(jsonb_build_object('verdict', _verdict, 'step', _name, 'ordinal', _ordinal, 'row', _key, 'by', _by)));
+  -- The entry of the boundary or row itself stands at t.seq + 1; an attempt as a whole has none, so the audit line takes its place.
+  if _name is null and _key is null or _verdict = 'again' and _key is null then
+    update fencepost.event e set seq = t.seq + 1 where e.rid = v_rid and e.seq = t.seq + 2;
+    update fencepost.task x set seq = t.seq + 1 where x.rid = v_rid;
+  else
+    update fencepost.task x set seq = t.seq + 2 where x.rid = v_rid;
+  end if;
+  if t.state = 'unknown' and not fencepost.has_unknown_(v_rid) then perform fencepost.unpark_(v_rid, v_now); end if;
+  return query select 'done', null::text;
+end $law$;
+
+-- 85.5. A new run from an ended one's committed steps, with their keys. `_from`: what was recorded at and after that step is set aside;
+-- refused if a non-repeatable step is among that, unless named in `_again` (NAME#N). Unknown steps of the origin come along as they are.
+-- Answers: created · replayed · refused (then `why`) · unknown_run.
+create function fencepost.redrive_run(_org text, _id text, _new_id text, _from_name text, _from_ordinal integer, _again text[], _by text)
+returns table (answer text, why text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); r record; v_rid bigint; v_cut integer; v_bad text; v_seq integer;
+begin
+  select x.* into r from fencepost.run x where x.org = _org and x.id = _id;
+  if not found then return query select 'unknown_run', null::text; return; end if;
+  if not exists (select from fencepost.outcome o where o.rid = r.rid) then return query select 'refused', 'the run has not ended'; return; end if;
+  if not fencepost.good_name_(_new_id) then return query select 'refused', 'the new id is not a usable id'; return; end if;
+  select x.rid into v_rid from fencepost.run x where x.org = _org and x.id = _new_id;
+  if found then
+    return query select case when x.origin = r.rid then 'replayed' else 'refused' end, case when x.origin is distinct from r.rid then 'the new id is taken by another launch' end
+      from fencepost.run x where x.rid = v_rid;
+    return;
+  end if;
+  if _from_name is not null then
+    select min(coalesce(b.opened_seq, b.seq)) into v_cut from fencepost.boundary b
+     where b.rid = r.rid and b.kind = 'step' and b.name = _from_name and b.ordinal = coalesce(_from_ordinal, 1);
+    if v_cut is null then return query select 'refused', 'the origin recorded no such step'; return; end if;
+    select string_agg(b.name || '#' || b.ordinal, ', ' order by coalesce(b.opened_seq, b.seq)) into v_bad from fencepost.boundary b
+     where b.rid = r.rid and b.kind = 'step' and not b.repeatable and coalesce(b.opened_seq, b.seq) >= v_cut and b.state in ('kept', 'marked')
+       and not ((b.name || '#' || b.ordinal) = any (_again));
+    if v_bad is not null then return query select 'refused', 'would repeat steps that are not repeatable: ' || v_bad || ' (name each with --again)'; return; end if;
+  end if;
+  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, key_root, submitted_at)
+  values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, r.key_root, v_now)
+  returning rid into v_rid;
+  insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, repeatable, loose, value, asked_ms, child, at, opened_at)
+  select v_rid, b.kind, b.name, b.ordinal, b.state, 1 + row_number() over w, case when b.seq is not null then 1 + row_number() over w end, b.number, b.fence, b.hash,
+         b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
+    from fencepost.boundary b
+   where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') and b.kind <> 'map' or b.state = 'marked' and not b.repeatable)
+     and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut)
+  window w as (order by coalesce(b.seq, b.opened_seq));
+  get diagnostics v_seq = row_count;
+  insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
+  values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + 1, r.on_lost);
+  insert into fencepost.event (rid, seq, at, type, data) values (v_rid, 1, v_now, 'run.admitted', jsonb_build_object('origin', _id, 'by', _by));
+  perform fencepost.rouse_(r.lane, 1);
+  return query select 'created', null::text;
+end $law$;
+
+-- 90_ledger.sql: what happened, in order, and why a run waits.
+--
+-- LAW    90.1   per run the sequences are 1..n without gaps: transitions are event rows, or carry their place in their own row
+--        90.2   a watch resumes from any sequence
+--        90.4   whatever waits can be explained from durable facts
+--        00.16  SQL null is told apart from JSON null: `output` is null, or text
+-- OWNS   the views of the reader role; reads everything
+
+create view fencepost.ledger as
+  select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.event e
+  union all
+  select b.rid, b.opened_seq, coalesce(b.opened_at, b.at),
+         case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end, b.number,
+         jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
+    from fencepost.boundary b where b.opened_seq is not null and b.opened_seq is distinct from b.seq
+  union all
+  select b.rid, b.seq, b.at, case when b.kind in ('sleep', 'signal') or b.kind = 'child' and b.state <> 'kept' then 'wait.' else b.kind || '.' end || b.state, b.number,
+         jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
+    from fencepost.boundary b where b.seq is not null
+  union all
+  select m.rid, r.opened_seq, r.at, 'row.marked', r.number, jsonb_build_object('map', m.name, 'key', r.key)
+    from fencepost.map m join fencepost.row r on r.mid = m.mid where r.opened_seq is not null
+  union all
+  select m.rid, r.seq, r.at, 'row.' || r.state, r.number, jsonb_build_object('map', m.name, 'key', r.key)
+    from fencepost.map m join fencepost.row r on r.mid = m.mid where r.seq is not null;
+
+create view fencepost.runs as
+  select r.rid, r.org, r.id, r.kind, r.name, l.name as lane, r.release, r.source, r.priority, r.submitted_at, coalesce(o.status, t.state, 'queued') as status,
+         r.input, o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end) as error,
+         coalesce(o.number, t.number, 0) as attempts, coalesce(o.tries, t.tries, 0) as tries, o.ended_at as finished_at,
+         p.id as parent, g.id as origin
+    from fencepost.run r join fencepost.lane l on l.lane = r.lane
+    left join fencepost.outcome o on o.rid = r.rid left join fencepost.task t on t.rid = r.rid
+    left join fencepost.run p on p.rid = r.parent left join fencepost.run g on g.rid = r.origin;
+
+-- Everything `runs show` needs, as one document; null when there is no such run in the organisation.
+create function fencepost.read_run(_org text, _id text) returns jsonb language sql stable as $law$
+  select jsonb_build_object(
+    'run_id', v.id, 'org', v.org, 'kind', v.kind, 'name', v.name, 'status', v.status, 'output', v.output, 'error', v.error, 'attempts', v.attempts, 'tries', v.tries,
+    'lane', v.lane, 'release', v.release, 'source', v.source, 'priority', v.priority, 'submitted_at', v.submitted_at, 'finished_at', v.finished_at,
+    'input', v.input, 'parent', v.parent, 'origin', v.origin, 'rid', v.rid,
+    'started_at', least((select min(a.claimed_at) from fencepost.attempt a where a.rid = v.rid), t.claimed_at),
+    'task', case when t.rid is not null then jsonb_build_object('state', t.state, 'park', t.park, 'ready_at', t.ready_at, 'due_at', t.due_at, 'claim_by', t.claim_by,
+              'holder', t.holder, 'claimed_at', t.claimed_at, 'begun', t.begun, 'losses', t.losses, 'deferrals', t.deferrals, 'unknown', t.unknown,
+              'trouble', t.trouble, 'cancel_reason', t.cancel_reason, 'cancel_until', t.cancel_until, 'progress', t.progress, 'number', t.number) end,
+    'holder', (select jsonb_build_object('id', i.id, 'name', i.name, 'pid', i.pid, 'heard_at', i.heard_at, 'lease_ms', i.lease_ms, 'ended', i.ended)
+                 from fencepost.incarnation i where i.id = t.holder),
+    'now', fencepost.now_(),
+    'steps', (select jsonb_agg(jsonb_build_object('name', b.name, 'ordinal', b.ordinal, 'kind', b.kind, 'state',
+                       case when b.state = 'marked' and not b.repeatable and b.fence is distinct from t.fence then 'unknown' else b.state end,
+                       'attempt', b.number, 'value', b.value, 'repeatable', b.repeatable, 'at', b.at, 'until', b.until, 'asked_ms', b.asked_ms, 'seq', coalesce(b.seq, b.opened_seq),
+                       'child', (select c.id from fencepost.run c where c.rid = b.child),
+                       'late', exists (select from fencepost.late l where l.rid = b.rid and l.name = b.name and l.ordinal = b.ordinal and l.fence = b.fence and b.state = 'marked'))
+                     order by coalesce(b.seq, b.opened_seq)) from (select b.* from fencepost.boundary b where b.rid = v.rid order by coalesce(b.seq, b.opened_seq) limit 10000) b),
+    'rows', (select jsonb_build_object('completed', count(*) filter (where w.state = 'kept'), 'failed', count(*) filter (where w.state = 'failed'),
+                      'unknown', count(*) filter (where w.state = 'marked' and not w.repeatable and w.fence is distinct from t.fence),
+                      'skipped', count(*) filter (where w.state = 'skipped'), 'total', count(*))
+               from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v.rid),
+    'attempt_history', (select jsonb_agg(jsonb_build_object('number', a.number, 'ended', a.ended, 'reason', a.reason, 'claimed_at', a.claimed_at, 'ended_at', a.ended_at,
+                          'holder', a.holder) order by a.number) from fencepost.attempt a where a.rid = v.rid),
+    'late_results', (select jsonb_agg(jsonb_build_object('kind', l.kind, 'name', l.name, 'ordinal', l.ordinal, 'ok', l.ok, 'value', l.value, 'accepted', l.accepted, 'at', l.at)
+                       order by l.lid) from fencepost.late l where l.rid = v.rid),
+    'signals_waiting', (select count(*) from fencepost.signal s where s.rid = v.rid and s.taken is null),
+    'children', (select jsonb_agg(c.id order by c.rid) from fencepost.run c join fencepost.task ct on ct.rid = c.rid where c.parent = v.rid),
+    'workers', (select jsonb_agg(jsonb_build_object('name', i.name, 'heard_at', i.heard_at, 'runs_it', v.name = any (i.workflows)))
+                  from fencepost.incarnation i join fencepost.run r on r.rid = v.rid where i.ended is null and i.lane = r.lane))
+    from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id
+$law$;
+
+create function fencepost.read_unknown_rows(_org text, _id text) returns table (map text, ordinal integer, key text, state text, value text) language sql stable as $law$
+  select m.name, m.ordinal, w.key, case w.state when 'marked' then 'unknown' else w.state end, w.value
+    from fencepost.run r join fencepost.map m on m.rid = r.rid join fencepost.row w on w.mid = m.mid
+    left join fencepost.task t on t.rid = r.rid
+   where r.org = _org and r.id = _id and (w.state = 'failed' or w.state = 'marked' and not w.repeatable and w.fence is distinct from t.fence)
+   order by m.mid, w.index
+$law$;
+
+create function fencepost.read_runs(_org text, _statuses text[], _name text, _before timestamptz, _limit integer)
+returns table (run_id text, org text, kind text, name text, status text, attempts integer, tries integer, submitted_at timestamptz, finished_at timestamptz) language sql stable as $law$
+  select v.id, v.org, v.kind, v.name, v.status, v.attempts, v.tries, v.submitted_at, v.finished_at from fencepost.runs v
+   where (_org is null or v.org = _org) and (_statuses is null or v.status = any (_statuses)) and (_name is null or v.name = _name)
+     and (_before is null or v.submitted_at < _before)
+   order by v.submitted_at desc, v.rid desc limit least(_limit, 10000)
+$law$;
+
+create function fencepost.read_events(_org text, _id text, _after integer, _limit integer)
+returns table (seq integer, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
+  select l.seq, l.at, l.type, l.number, l.data from fencepost.run r join fencepost.ledger l on l.rid = r.rid
+   where r.org = _org and r.id = _id and l.seq > _after order by l.seq limit least(_limit, 10000)
+$law$;
+
+-- The outbox. A cursor (tx, rid, seq) never passes a transaction that is still open: those could still add behind it.
+create function fencepost.read_outbox(_tx bigint, _rid bigint, _seq integer, _limit integer)
+returns table (tx bigint, rid bigint, seq integer, org text, run_id text, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
+  select e.tx, e.rid, e.seq, r.org, r.id, e.at, e.type, e.number, e.data
+    from fencepost.event e join fencepost.run r on r.rid = e.rid
+   where e.tx >= _tx and (e.tx, e.rid, e.seq) > (_tx, _rid, _seq) and e.tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+   order by e.tx, e.rid, e.seq limit least(_limit, 10000)
+$law$;
+
+-- Progress is a hint, not a transition: no event, no answer anybody waits for (90.3). A dead fence changes nothing.
+create function fencepost.note_progress(_rids bigint[], _fences uuid[], _texts text[]) returns integer language plpgsql volatile as $law$
+declare i record; v_n integer := 0;
+begin
+  for i in select distinct on (i.rid) i.* from unnest(_rids, _fences, _texts) with ordinality as i(rid, fence, text, ord) order by i.rid, i.ord desc loop
+    perform from fencepost.task t where t.rid = i.rid and t.fence = i.fence for no key update skip locked;
+    if found then
+      update fencepost.task t set progress = i.text where t.rid = i.rid and t.fence = i.fence;
+      v_n := v_n + 1;
+    end if;
+  end loop;
+  return v_n;
+end $law$;
+
+-- Facts of the installation, for start-up checks and doctor.
+create function fencepost.read_installation() returns jsonb language sql stable as $law$
+  select jsonb_build_object('installation', m.installation, 'schema_version', m.schema_version, 'test', m.test, 'now', fencepost.now_(),
+    'is_copy', m.database_oid <> (select d.oid from pg_database d where d.datname = current_database())
+            or m.system_identifier <> (select s.system_identifier::text from pg_control_system() s),
+    'owner', (select pg_get_userbyid(n.nspowner) from pg_namespace n join pg_class c on c.relnamespace = n.oid where c.oid = 'fencepost.meta'::regclass),
+    'user', session_user, 'server_version', current_setting('server_version_num')::integer,
+    'synchronous_commit', current_setting('synchronous_commit'), 'fsync', current_setting('fsync'),
+    'live_workers', (select count(*) from fencepost.incarnation i where i.ended is null),
+    'tasks', (select coalesce(jsonb_object_agg(x.state, x.n), '{}') from (select t.state, count(*) as n from fencepost.task t group by t.state) x))
+    from fencepost.meta m
+$law$;
+
+-- Live workers of a lane (heard within their lease), and what they run.
+create function fencepost.read_workers(_lane integer) returns table (id uuid, name text, pid integer, heard_ms bigint, lease_ms integer, workflows text[]) language sql stable as $law$
+  select i.id, i.name, i.pid, (extract(epoch from fencepost.now_() - i.heard_at) * 1000)::bigint, i.lease_ms, i.workflows
+    from fencepost.incarnation i where i.ended is null and i.lane = _lane and i.heard_at > fencepost.now_() - i.lease_ms * interval '1 ms' order by i.started_at
+$law$;
+
+-- 95_retention.sql: what may be forgotten, and when.
+--
+-- LAW    95.1   only terminal rows older than the policy and free of live references go, in bounded batches that always progress;
+--               nothing parked or unknown, however old, is touched; scratch (rows, boundaries, signals) goes first, the ledger outlives it
+-- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher
+--
+-- A run is referenced while a descendant or its parent lives, or while a redrive of it has not ended.
+
+create function fencepost.is_referenced_(_rid bigint) returns boolean language sql stable as $law$
+  select exists (select from fencepost.task t where t.rid = _rid)
+      or exists (select from fencepost.task c where c.parent = _rid)
+      or exists (select from fencepost.run r join fencepost.task p on p.rid = r.parent where r.rid = _rid)
+      or exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid where b.child = _rid)
+$law$;
+
+-- Returns how many runs were forgotten and how many lost their scratch. Ages in seconds.
+create function fencepost.retain(_scratch_s bigint, _runs_s bigint, _most integer) returns table (scratched integer, forgotten integer) language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_old bigint[]; v_mids bigint[];
+begin
+  select array_agg(x.rid) into v_old from (
+    select o.rid from fencepost.outcome o
+     where o.ended_at < v_now - _scratch_s * interval '1 s' and o.ended_at >= v_now - _runs_s * interval '1 s'
+       and exists (select from fencepost.signal s where s.rid = o.rid) and not fencepost.is_referenced_(o.rid)
+     order by o.ended_at limit _most) x;
+  delete from fencepost.signal s where s.rid = any (v_old);
+  scratched := coalesce(cardinality(v_old), 0);
+  select array_agg(x.rid) into v_old from (
+    select o.rid from fencepost.outcome o where o.ended_at < v_now - _runs_s * interval '1 s' and not fencepost.is_referenced_(o.rid)
+     order by o.ended_at limit _most) x;
+  forgotten := coalesce(cardinality(v_old), 0);
+  if forgotten > 0 then
+    select array_agg(m.mid) into v_mids from fencepost.map m where m.rid = any (v_old);
+    delete from fencepost.row r where r.mid = any (v_mids);
+    delete from fencepost.map m where m.rid = any (v_old);
+    delete from fencepost.boundary b where b.rid = any (v_old);
+    delete from fencepost.signal s where s.rid = any (v_old);
+    delete from fencepost.late l where l.rid = any (v_old);
+    delete from fencepost.attempt a where a.rid = any (v_old);
+    delete from fencepost.event e where e.rid = any (v_old);
+    delete from fencepost.outcome o where o.rid = any (v_old);
+    delete from fencepost.run r where r.rid = any (v_old);
+  end if;
+  delete from fencepost.watcher w where w.until < v_now;
+  delete from fencepost.incarnation i where i.id = any (array(
+    select i.id from fencepost.incarnation i where i.ended_at < v_now - _runs_s * interval '1 s'
+       and not exists (select from fencepost.task t where t.holder = i.id) and not exists (select from fencepost.attempt a where a.holder = i.id) limit _most));
+  return next;
+end $law$;
