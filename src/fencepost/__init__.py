@@ -1,13 +1,14 @@
 """Fencepost: durable execution on PostgreSQL that never guesses.
 
-A step that may have happened is not repeated: it is kept, failed, or *unknown* and resolved by its look-up, a declared rule or an
-operator. Everything public is named here; nothing else is.
+A step that may have happened is not repeated: it is kept, failed, or *unknown* and resolved by its look-up,
+a declared rule or an operator. Everything public is named here; nothing else is.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fencepost.app import App
 from fencepost.authoring import Absent, Arrived, Found, Retry, Step, TimedOut, Unknown, Workflow, step_key
 from fencepost.errors import (
     BrokenLaw,
@@ -24,11 +25,11 @@ from fencepost.errors import (
     StepFailed,
     StepOutcomeUnknown,
 )
-from fencepost.app import App
 
 if TYPE_CHECKING:
     from fencepost.client import Client, Handle
-    from fencepost.worker.context import Context, Mapped
+    from fencepost.worker.context import Context
+    from fencepost.worker.maps import Mapped
 
 __all__ = [
     "Absent",
@@ -60,7 +61,12 @@ __all__ = [
     "step_key",
 ]
 
-_LATER = {"Client": "fencepost.client", "Handle": "fencepost.client", "Context": "fencepost.worker.context", "Mapped": "fencepost.worker.context"}
+_LATER = {
+    "Client": "fencepost.client",
+    "Handle": "fencepost.client",
+    "Context": "fencepost.worker.context",
+    "Mapped": "fencepost.worker.maps",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -67,12 +67,23 @@ async def admit(db: Database, launches: Sequence[Launch], *, repair: bool = Fals
     A twin that is still uncommitted elsewhere is waited for alone, so that it delays nobody's launch but its own (law 00.13).
     Source: admit_runs, laws 30.1-30.7.
     """
+    if len(launches) == 1:
+        return await admit_together(db, launches, repair=repair, patience=limits.CLIENT_PATIENCE_SECONDS)
     try:
-        rows = await db.call("admit_runs", *_columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=1.0 if len(launches) > 1 else limits.CLIENT_PATIENCE_SECONDS)
+        return await admit_together(db, launches, repair=repair)
     except Exception:
-        if len(launches) == 1:
-            raise
         return [answer for launch in launches for answer in await admit(db, [launch], repair=repair)]
+
+
+async def admit_together(
+    db: Database,
+    launches: Sequence[Launch],
+    *,
+    repair: bool = False,
+    patience: float = limits.TOGETHER_PATIENCE_SECONDS,
+) -> list[Admission]:
+    """All of them in one commit, or an exception: for callers who then ask one by one, and concurrently. Source: admit_runs."""
+    rows = await db.call("admit_runs", *_columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=patience)
     return [_answer(launch, row) for launch, row in zip(launches, rows, strict=True)]
 
 
@@ -106,7 +117,12 @@ def _answer(launch: Launch, row: Record) -> Admission:
             return Admitted(row["rid"], how, bool(row["repair_needed"]))
         case "conflict":
             stored = json.loads(row["stored"])
-            given = {"kind": launch.kind, "name": launch.name, "input": json.loads(launch.input), "contract": json.loads(launch.contract)}
+            given = {
+                "kind": launch.kind,
+                "name": launch.name,
+                "input": json.loads(launch.input),
+                "contract": json.loads(launch.contract),
+            }
             return Conflict(list(_differences("$", stored, given)))
         case _:
             return Refused()
@@ -126,5 +142,11 @@ def _differences(path: str, stored: Any, given: Any) -> list[dict[str, Any]]:
                 found += _differences(here, stored[key], given[key])
         return found
     if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
-        return [d for i, (s, g) in enumerate(zip(stored, given, strict=True)) for d in _differences(f"{path}[{i}]", s, g)]
-    return [] if stored == given and isinstance(stored, bool) == isinstance(given, bool) else [{"path": path, "stored": stored, "given": given}]
+        return [
+            d for i, (s, g) in enumerate(zip(stored, given, strict=True)) for d in _differences(f"{path}[{i}]", s, g)
+        ]
+    return (
+        []
+        if stored == given and isinstance(stored, bool) == isinstance(given, bool)
+        else [{"path": path, "stored": stored, "given": given}]
+    )

@@ -84,13 +84,17 @@ class App:
 
         return declare
 
-    def workflow(self, *, name: str | None = None, retry: Retry | None = None, on_lost: OnLost | None = None) -> _WorkflowDecorator:
+    def workflow(
+        self, *, name: str | None = None, retry: Retry | None = None, on_lost: OnLost | None = None
+    ) -> _WorkflowDecorator:
         """Declare a workflow. `retry`: a declared workflow retry (law 50.10). `on_lost`: what a lost attempt means (85.7); unset, replay."""
 
         def declare(function: Callable[..., Any]) -> Workflow[Any, Any]:
             workflow = make_workflow(function, name=name, retry=retry, on_lost=on_lost)
             if workflow.name in self.registry.workflows:
-                raise ValueError(f"app {self.name} has a workflow named {workflow.name!r} already: give one of them name=")
+                raise ValueError(
+                    f"app {self.name} has a workflow named {workflow.name!r} already: give one of them name="
+                )
             self.registry.workflows[workflow.name] = workflow
             return workflow
 
@@ -122,4 +126,6 @@ class App:
 
         Raises LaunchConflict (the id has another launch), LaunchRefused, Unstorable (with the path), SchemaMismatch, BadSettings.
         """
-        return await self.client().start(workflow, input, id=id, org=org, source=source, priority=priority, delay=delay, conn=conn)
+        return await self.client().start(
+            workflow, input, id=id, org=org, source=source, priority=priority, delay=delay, conn=conn
+        )

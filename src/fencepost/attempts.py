@@ -67,10 +67,13 @@ async def open_incarnation(
     )  # fmt: skip
 
 
-async def claim(db: Database, holder: UUID, request: int, *, lane: int, most: int, cursor: str, alone: bool, patience: float) -> Claim:
+async def claim(
+    db: Database, holder: UUID, request: int, *, lane: int, most: int, cursor: str, alone: bool, patience: float
+) -> Claim:
     """Take up to `most` runs of the lane, in fair turns from the organisation after `cursor`. Asked again with the same request
     number it gives the same attempts. `alone`: the holder holds nothing, so a suspect may be among what it gets.
-    Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9."""
+    Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
+    """
     return _claim(await db.call("claim_attempts", holder, request, lane, most, cursor, alone, patience=patience))
 
 

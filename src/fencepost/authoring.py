@@ -117,7 +117,7 @@ class Retry:
         return whole * (0.5 + chance / 2)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Step(Generic[P, R]):
     """A declared step. Called directly it is the plain function; `ctx.step(this, …)` makes it durable."""
 
@@ -150,7 +150,7 @@ class Step(Generic[P, R]):
         return type_hints(self.function).get("return", Any)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Workflow(Generic[I_contra, O_co]):
     """A declared workflow: `async def name(ctx, input) -> output`, or without an input."""
 
@@ -188,7 +188,7 @@ class Workflow(Generic[I_contra, O_co]):
             text = self.function.__code__.co_code.hex() + repr(self.function.__code__.co_consts)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *_: Any) -> Any:
         """Not to be called: a workflow runs through `app.start`, `ctx.run_child` or the command line."""
         raise TypeError(f"workflow {self.name} is started with app.start(…) or ctx.run_child(…), not called")
 
@@ -239,16 +239,22 @@ def make_step(
     )  # fmt: skip
 
 
-def make_workflow(function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_lost: OnLost | None) -> Workflow[Any, Any]:
+def make_workflow(
+    function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_lost: OnLost | None
+) -> Workflow[Any, Any]:
     """Judge a declaration. Raises ValueError or TypeError that names the workflow and what is wrong."""
     what = f"workflow {name or getattr(function, '__name__', function)}"
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"{what}: a workflow is an async function (ctx, input) -> output")
     if len(inspect.signature(function).parameters) not in (1, 2):
-        raise TypeError(f"{what}: a workflow takes the context and at most one input (put several values into one model)")
+        raise TypeError(
+            f"{what}: a workflow takes the context and at most one input (put several values into one model)"
+        )
     if on_lost not in (None, "replay", "fail", "ask"):
         raise ValueError(f"{what}: on_lost is replay, fail or ask, not {on_lost!r}")
-    return Workflow(function=function, name=check_name(name or function.__name__, "a workflow's name"), retry=retry, on_lost=on_lost)
+    return Workflow(
+        function=function, name=check_name(name or function.__name__, "a workflow's name"), retry=retry, on_lost=on_lost
+    )
 
 
 WorkflowFunction = Callable[["Context", I_contra], Coroutine[Any, Any, O_co]]

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
@@ -21,7 +21,13 @@ from fencepost import faults, limits
 from fencepost.errors import BrokenLaw, Busy, DatabaseUnavailable
 from fencepost.schema import installed_version, judge_version, quote_ident
 
-Record = asyncpg.Record
+
+class Record(Protocol):
+    """A row of a door's answer, by column name."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+    def values(self) -> Iterator[Any]: ...
+
 
 # SQLSTATE classes and codes that are neither's fault (FAULTS: B80, B92, B93). A connection that met one of the second list is dropped.
 _WEATHER_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "53300", "53400", "57P05", "55006"})
@@ -67,7 +73,9 @@ class _Ask:
 class Database:
     """One installation as one process sees it. Opens at most `connections` connections, and only when asked."""
 
-    def __init__(self, dsn: str, schema: str = "fencepost", *, connections: int = limits.CONNECTIONS, name: str = "fencepost") -> None:
+    def __init__(
+        self, dsn: str, schema: str = "fencepost", *, connections: int = limits.CONNECTIONS, name: str = "fencepost"
+    ) -> None:
         self.dsn, self.pooled = _pooled(dsn)
         self.schema = schema
         self._qualified = quote_ident(schema)
@@ -94,13 +102,23 @@ class Database:
         while True:
             try:
                 return await self._once(door, args)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError) as error:
+            except (
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,
+                OSError,
+                EOFError,
+            ) as error:
                 _raise_law(error)
                 if not is_weather(error):
                     raise
                 if self._closed or loop.time() + pause > until:
-                    raise DatabaseUnavailable(f"{door}: the database did not answer within {patience:g} s ({error})") from error
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # waits: weather passes by itself, nothing announces its end
+                    raise DatabaseUnavailable(
+                        f"{door}: the database did not answer within {patience:g} s ({error})"
+                    ) from error
+            await asyncio.sleep(
+                pause * random.uniform(0.5, 1.0)
+            )  # waits: weather passes by itself, nothing announces its end
             pause = min(pause * 2, limits.WEATHER_PAUSE_SECONDS_MAX)
 
     async def ask(self, door: str, *item: Any, size: int = 0) -> Record:
@@ -164,8 +182,12 @@ class Database:
             "idle_in_transaction_session_timeout": "60000",
         }
         if self.pooled:
-            return await asyncpg.connect(self.dsn, statement_cache_size=0, timeout=10, command_timeout=limits.STATEMENT_SECONDS)
-        return await asyncpg.connect(dsn or self.dsn, server_settings=settings, timeout=10, command_timeout=limits.STATEMENT_SECONDS)
+            return await asyncpg.connect(
+                self.dsn, statement_cache_size=0, timeout=10, command_timeout=limits.STATEMENT_SECONDS
+            )
+        return await asyncpg.connect(
+            dsn or self.dsn, server_settings=settings, timeout=10, command_timeout=limits.STATEMENT_SECONDS
+        )
 
     async def close(self) -> None:
         """Close every connection; calls under way end in weather that nobody rides out."""

@@ -31,7 +31,7 @@ class StepFailed(FencepostError):
     `code` is `STEP_FAILED`, or the code of the failure stored; `type` the class name of what the step raised.
     """
 
-    def __init__(self, code: str, message: str = "", *, step: str = "", type: str = "") -> None:  # noqa: A002 - the stored field's name
+    def __init__(self, code: str, message: str = "", *, step: str = "", type: str = "") -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
@@ -134,7 +134,9 @@ class SignalRefused(FencepostError):
         self.answer = answer
 
     def __str__(self) -> str:
-        why = {"ended": "the run has ended", "full": "the run has 1000 undelivered signals"}.get(self.answer, "its name or payload is unusable")
+        why = {"ended": "the run has ended", "full": "the run has 1000 undelivered signals"}.get(
+            self.answer, "its name or payload is unusable"
+        )
         return f"signal {self.name!r} to run {self.run_id} was refused: {why}"
 
 

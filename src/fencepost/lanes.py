@@ -31,9 +31,13 @@ async def register(db: Database, release: str) -> Lane:
                 f"release {release!r} would ride lane {row['name']}, which belongs to release {row['holder']!r}: choose another release id"
             )
         case "refused_dev":
-            raise LaneRefused(f"release {release!r} looks like dev: use dev, dev-<suffix>, or a production id of another form")
+            raise LaneRefused(
+                f"release {release!r} looks like dev: use dev, dev-<suffix>, or a production id of another form"
+            )
         case _:
-            raise LaneRefused(f"release {release!r} names nothing: use letters, digits, dots, dashes or underscores (at most 200)")
+            raise LaneRefused(
+                f"release {release!r} names nothing: use letters, digits, dots, dashes or underscores (at most 200)"
+            )
 
 
 async def read(db: Database) -> list[Lane]:

@@ -90,14 +90,23 @@ async def read_runs(
 async def read_events(db: Database, org: str, run_id: str, *, after: int, limit: int = 1000) -> list[Event]:
     """Events of a run after a sequence number, in order: a watch resumes from any of them (law 90.2). Source: read_events."""
     rows = await db.call("read_events", org, run_id, after, limit)
-    return [Event(r["seq"], r["at"], r["type"], r["number"], msgspec.json.decode(r["data"]) if r["data"] else {}) for r in rows]
+    return [
+        Event(r["seq"], r["at"], r["type"], r["number"], msgspec.json.decode(r["data"]) if r["data"] else {})
+        for r in rows
+    ]
 
 
 async def read_outbox(db: Database, cursor: tuple[int, int, int], *, limit: int = 1000) -> list[Outboxed]:
     """Events of every run after a cursor (0, 0, 0 at first). It never passes a transaction that is still open (law 90.1). Source: read_outbox."""
     rows = await db.call("read_outbox", *cursor, limit)
     return [
-        Outboxed(r["tx"], r["rid"], r["org"], r["run_id"], Event(r["seq"], r["at"], r["type"], r["number"], msgspec.json.decode(r["data"]) if r["data"] else {}))
+        Outboxed(
+            r["tx"],
+            r["rid"],
+            r["org"],
+            r["run_id"],
+            Event(r["seq"], r["at"], r["type"], r["number"], msgspec.json.decode(r["data"]) if r["data"] else {}),
+        )
         for r in rows
     ]
 
@@ -116,12 +125,16 @@ async def read_installation(db: Database) -> dict[str, Any]:
 async def read_workers(db: Database, lane: int) -> list[LiveWorker]:
     """Live workers of a lane. Source: read_workers."""
     rows = await db.call("read_workers", lane)
-    return [LiveWorker(str(r["id"]), r["name"], r["pid"], r["heard_ms"], r["lease_ms"], tuple(r["workflows"])) for r in rows]
+    return [
+        LiveWorker(str(r["id"]), r["name"], r["pid"], r["heard_ms"], r["lease_ms"], tuple(r["workflows"])) for r in rows
+    ]
 
 
 async def note_progress(db: Database, notes: Sequence[tuple[Fence, str]]) -> int:
     """Show how far legs are; a hint, never awaited by a leg (law 90.3). Source: note_progress."""
     fences = [fence for fence, _ in notes]
-    rows = await db.call("note_progress", [f.rid for f in fences], [f.fence for f in fences], [text for _, text in notes], patience=1.0)
+    rows = await db.call(
+        "note_progress", [f.rid for f in fences], [f.fence for f in fences], [text for _, text in notes], patience=1.0
+    )
     n: int = rows[0]["note_progress"]
     return n

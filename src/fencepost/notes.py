@@ -16,7 +16,9 @@ _log = logging.getLogger("fencepost")
 def escape(text: object) -> str:
     """One line, whatever the value holds: control characters and line separators become visible escapes; bounded."""
     raw = str(text)
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in raw[:LINE_CHARS_MAX])
+    safe = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in raw[:LINE_CHARS_MAX]
+    )
     return safe + (" …" if len(raw) > LINE_CHARS_MAX else "")
 
 

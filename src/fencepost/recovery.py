@@ -37,7 +37,8 @@ class Peer(msgspec.Struct, frozen=True):
 
 class Beat(msgspec.Struct, frozen=True):
     """The answer to a heartbeat. `buried`: this incarnation was judged dead. `lost`: what the worker believed to hold and does not.
-    `due_ms`: until the lane's next due instant. `woken`, `reaped`: what this beat's sweeps did."""
+    `due_ms`: until the lane's next due instant. `woken`, `reaped`: what this beat's sweeps did.
+    """
 
     buried: bool
     lost: tuple[Held, ...] = ()
@@ -49,12 +50,25 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 async def beat(
-    db: Database, incarnation: UUID, *, answered: int, held: Sequence[tuple[int, int]], dead: Sequence[UUID], patience: float
+    db: Database,
+    incarnation: UUID,
+    *,
+    answered: int,
+    held: Sequence[tuple[int, int]],
+    dead: Sequence[UUID],
+    patience: float,
 ) -> Beat:
     """Be heard, and do everybody's due sweeps. `answered` and `held` were published together by the loop (law 40.14); `dead` are peers
-    whose process was seen to be gone (85.3). Source: beat."""
+    whose process was seen to be gone (85.3). Source: beat.
+    """
     rows = await db.call(
-        "beat", incarnation, answered, [rid for rid, _ in held], [number for _, number in held], list(dead), patience=patience
+        "beat",
+        incarnation,
+        answered,
+        [rid for rid, _ in held],
+        [number for _, number in held],
+        list(dead),
+        patience=patience,
     )
     return msgspec.json.decode(rows[0]["beat"], type=Beat)
 
@@ -67,8 +81,11 @@ async def close_incarnation(db: Database, incarnation: UUID, *, patience: float)
 
 async def register_workflows(db: Database, incarnation: UUID, lane: int, digests: dict[str, str]) -> int:
     """Say what this worker runs, by name and code digest; runs parked on other code of these names are claimed again. How many.
-    Source: register_workflows, law 50.4."""
-    n: int = (await db.call("register_workflows", incarnation, lane, list(digests), list(digests.values())))[0]["register_workflows"]
+    Source: register_workflows, law 50.4.
+    """
+    n: int = (await db.call("register_workflows", incarnation, lane, list(digests), list(digests.values())))[0][
+        "register_workflows"
+    ]
     return n
 
 
@@ -82,7 +99,8 @@ async def resolve(
     db: Database, org: str, run_id: str, *, step: str | None, ordinal: int | None, row_key: str | None, verdict: Verdict, value: str | None, by: str
 ) -> tuple[Literal["done", "refused", "unknown_run"], str | None]:  # fmt: skip
     """Say what became of an unknown step, row, or (neither named) attempt; once, with an audit line. `value`: output or error as JSON text.
-    Answers done, or refused with the reason. Source: resolve_unknown, law 85.5."""
+    Answers done, or refused with the reason. Source: resolve_unknown, law 85.5.
+    """
     row = (await db.call("resolve_unknown", org, run_id, step, ordinal, row_key, verdict, value, by))[0]
     return row["answer"], row["why"]
 
@@ -91,7 +109,8 @@ async def redrive(
     db: Database, org: str, run_id: str, *, new_id: str, from_step: tuple[str, int] | None, again: Sequence[str], by: str
 ) -> tuple[Literal["created", "replayed", "refused", "unknown_run"], str | None]:  # fmt: skip
     """A new run from an ended one's committed steps, with their keys. `again`: NAME#N of steps that may be repeated though they are not
-    repeatable. Source: redrive_run, law 85.5."""
+    repeatable. Source: redrive_run, law 85.5.
+    """
     name, ordinal = from_step or (None, None)
     row = (await db.call("redrive_run", org, run_id, new_id, name, ordinal, list(again), by))[0]
     return row["answer"], row["why"]

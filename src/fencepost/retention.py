@@ -7,7 +7,11 @@ from fencepost.db import Database
 
 
 async def retain(
-    db: Database, *, scratch_seconds: int = limits.SCRATCH_SECONDS, runs_seconds: int = limits.RUNS_SECONDS, most: int = limits.RETAIN_RUNS_MAX
+    db: Database,
+    *,
+    scratch_seconds: int = limits.SCRATCH_SECONDS,
+    runs_seconds: int = limits.RUNS_SECONDS,
+    most: int = limits.RETAIN_RUNS_MAX,
 ) -> tuple[int, int]:
     """One bounded pass: how many runs lost their scratch, and how many were forgotten. Nothing parked or unknown is touched (law 95.1)."""
     row = (await db.call("retain", scratch_seconds, runs_seconds, most))[0]

@@ -46,17 +46,19 @@ class MigrationRefused(Exception):
 
 
 def quote_ident(name: str) -> str:
+    """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_literal(text: str) -> str:
+    """A text as SQL writes it."""
     escaped = text.replace("'", "''")
     return f"E'{escaped.replace(chr(92), chr(92) * 2)}'" if "\\" in escaped else f"'{escaped}'"
 
 
 def role_names(schema: str) -> tuple[str, str]:
     """The worker's and the reader's role of an installation: roles belong to the whole cluster, so the schema is in the name."""
-    if len(schema.encode()) <= 40:  # noqa: PLR2004 - a role name has 63 bytes, the suffix needs some
+    if len(schema.encode()) <= 40:
         return f"{schema}_worker", f"{schema}_reader"
     digest = hashlib.sha256(schema.encode()).hexdigest()[:16]
     return f"fencepost_{digest}_worker", f"fencepost_{digest}_reader"
@@ -67,7 +69,9 @@ def render(text: str, schema: str) -> str:
     worker, reader = role_names(schema)
     qualified = quote_ident(schema) + "."
     text = text.replace("'fencepost.meta'", quote_literal(qualified + "meta"))
-    text = text.replace("'fencepost_worker'", quote_literal(worker)).replace("'fencepost_reader'", quote_literal(reader))
+    text = text.replace("'fencepost_worker'", quote_literal(worker)).replace(
+        "'fencepost_reader'", quote_literal(reader)
+    )
     if _TAG in schema:
         tag = "$law" + hashlib.sha256(schema.encode()).hexdigest()[:8] + "$"
         text = text.replace(_TAG, tag)
@@ -81,10 +85,12 @@ def _read(folder: str) -> list[tuple[str, str]]:
 
 
 def chapters() -> list[Script]:
+    """What a fresh installation runs, in order."""
     return [Script(0, name, text) for name, text in _read("")]
 
 
 def migrations() -> list[Script]:
+    """What a running installation walks, in order."""
     return [Script(int(name.split("_", 1)[0]), name, text) for name, text in _read("migrations")]
 
 
@@ -92,7 +98,7 @@ async def installed_version(connection: asyncpg.Connection, schema: str) -> int 
     """The version that stands in the schema; None when nothing of ours does."""
     if await connection.fetchval("select to_regclass($1)", f"{quote_ident(schema)}.meta") is None:
         return None
-    version: int = await connection.fetchval(f"select schema_version from {quote_ident(schema)}.meta")  # noqa: S608 - quoted
+    version: int = await connection.fetchval(f"select schema_version from {quote_ident(schema)}.meta")
     return version
 
 
@@ -121,18 +127,24 @@ async def migrate(
 async def _with_lock_retries(
     connection: asyncpg.Connection, schema: str, *, roles: bool, test: bool, by_migrations: bool
 ) -> str | None:
-    import asyncpg  # noqa: PLC0415 - the driver is imported where a connection exists already
+    import asyncpg
 
     for turn in range(LOCK_TRIES):
         try:
             return await _apply_next(connection, schema, roles=roles, test=test, by_migrations=by_migrations)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            await asyncio.sleep(min(0.05 * 2**turn, 1.0))  # waits: another session holds a lock; nothing announces its release
-    message = f"a lock could not be had in {LOCK_TRIES} tries; see who holds it in pg_locks and run `fencepost migrate` again"
+            await asyncio.sleep(
+                min(0.05 * 2**turn, 1.0)
+            )  # waits: another session holds a lock; nothing announces its release
+    message = (
+        f"a lock could not be had in {LOCK_TRIES} tries; see who holds it in pg_locks and run `fencepost migrate` again"
+    )
     raise MigrationRefused(message)
 
 
-async def _apply_next(connection: asyncpg.Connection, schema: str, *, roles: bool, test: bool, by_migrations: bool) -> str | None:
+async def _apply_next(
+    connection: asyncpg.Connection, schema: str, *, roles: bool, test: bool, by_migrations: bool
+) -> str | None:
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"set local lock_timeout = {LOCK_TIMEOUT_MS}")
         await connection.execute("set local search_path = pg_catalog, pg_temp")
@@ -169,19 +181,19 @@ async def _record(connection: asyncpg.Connection, schema: str, scripts: list[Scr
     await connection.execute(
         f"""insert into {name}.meta (schema_version, system_identifier, database_oid, test)
             select $1, s.system_identifier::text, d.oid, $2 from pg_control_system() s, pg_database d where d.datname = current_database()
-            on conflict (one) do update set schema_version = excluded.schema_version""",  # noqa: S608 - quoted
+            on conflict (one) do update set schema_version = excluded.schema_version""",
         scripts[-1].version,
         test,
     )
     await connection.executemany(
-        f"insert into {name}.migration (version, name, sha256, applied_at) values ($1, $2, $3, transaction_timestamp())",  # noqa: S608
+        f"insert into {name}.migration (version, name, sha256, applied_at) values ($1, $2, $3, transaction_timestamp())",
         [(s.version, s.name, s.sha256) for s in scripts],
     )
 
 
 async def _check_recorded(connection: asyncpg.Connection, schema: str, scripts: list[Script]) -> None:
     known = {s.version: s for s in scripts}
-    for row in await connection.fetch(f"select version, name, sha256 from {quote_ident(schema)}.migration"):  # noqa: S608
+    for row in await connection.fetch(f"select version, name, sha256 from {quote_ident(schema)}.migration"):
         script = known.get(row["version"])
         if script is not None and script.sha256 != row["sha256"]:
             message = f"migration {row['name']} was changed after it was applied; install the release that applied it"
@@ -204,9 +216,7 @@ async def _lacks_grants(connection: asyncpg.Connection, schema: str) -> bool:
 
 
 def _too_new(version: int) -> str:
-    return (
-        f"the schema is version {version}, newer than this code's {SCHEMA_VERSION}: install the release that migrated it, or a later one"
-    )
+    return f"the schema is version {version}, newer than this code's {SCHEMA_VERSION}: install the release that migrated it, or a later one"
 
 
 def judge_version(version: int | None, schema: str) -> None:

@@ -53,7 +53,7 @@ Marking = Literal["marked", "standing", "done"]
 
 
 async def mark(
-    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, repeatable: bool, timeout_ms: int | None, again: bool  # noqa: A002 - the column's name
+    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, repeatable: bool, timeout_ms: int | None, again: bool
 ) -> Marking | Stale | Cancelling:  # fmt: skip
     """Record that a step is about to run, with its durable deadline. `again`: its look-up said Absent, and that permits it (50.11).
 
@@ -64,11 +64,21 @@ async def mark(
 
 
 async def keep(
-    db: Database, fence: Fence, kind: BoundaryKind, name: str, ordinal: int, *, hash: str, repeatable: bool, ok: bool, value: str | None  # noqa: A002 - the column's name
+    db: Database, fence: Fence, kind: BoundaryKind, name: str, ordinal: int, *, hash: str, repeatable: bool, ok: bool, value: str | None
 ) -> Kept | KeptBefore | Stale:  # fmt: skip
     """Commit a result (`ok`) or a failure, once; first write wins. Source: keep_steps, laws 50.1, 50.10."""
     row = await db.ask(
-        "keep_steps", fence.rid, fence.fence, kind, name, ordinal, hash, repeatable, ok, value, size=len(value) if value else 0
+        "keep_steps",
+        fence.rid,
+        fence.fence,
+        kind,
+        name,
+        ordinal,
+        hash,
+        repeatable,
+        ok,
+        value,
+        size=len(value) if value else 0,
     )
     match row["answer"]:
         case "kept":
@@ -92,12 +102,25 @@ async def ask_mark(db: Database, rid: int, name: str, ordinal: int) -> int | Non
 
 
 async def open_map(
-    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, start: int, keys: Sequence[str], inputs: Sequence[str],  # noqa: A002 - the column's name
+    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, start: int, keys: Sequence[str], inputs: Sequence[str],
     repeatable: bool, whole: bool,
 ) -> OpenMap | Stale | Cancelling:  # fmt: skip
     """Store rows of a map from index `start`; `whole` with the last of them. Repeating a call changes nothing. Source: open_map, law 50.6."""
     row = (
-        await db.call("open_map", fence.rid, fence.fence, name, ordinal, hash, start, list(keys), list(inputs), repeatable, whole, patience=float("inf"))
+        await db.call(
+            "open_map",
+            fence.rid,
+            fence.fence,
+            name,
+            ordinal,
+            hash,
+            start,
+            list(keys),
+            list(inputs),
+            repeatable,
+            whole,
+            patience=float("inf"),
+        )
     )[0]
     match row["answer"]:
         case "open" | "done" as answer:
@@ -117,7 +140,9 @@ async def keep_row(
     db: Database, fence: Fence, mid: int, index: int, state: Literal["kept", "failed", "skipped"], value: str | None
 ) -> Literal["kept", "kept_before"] | Stale:
     """Commit a row by key, once. Source: keep_rows, law 50.6."""
-    answer = (await db.ask("keep_rows", fence.rid, fence.fence, mid, index, state, value, size=len(value) if value else 0))["answer"]
+    answer = (
+        await db.ask("keep_rows", fence.rid, fence.fence, mid, index, state, value, size=len(value) if value else 0)
+    )["answer"]
     return STALE if answer == "stale" else "kept" if answer == "kept" else "kept_before"
 
 

@@ -73,7 +73,9 @@ class ChildRefused:
 SignalAnswer = Literal["sent", "repeated", "full", "ended", "unknown_run", "refused"]
 
 
-async def wait(db: Database, fence: Fence, waits: Sequence[Wait], *, known_seq: int, park: bool) -> Here | Armed | Parked | Stale | Cancelling:
+async def wait(
+    db: Database, fence: Fence, waits: Sequence[Wait], *, known_seq: int, park: bool
+) -> Here | Armed | Parked | Stale | Cancelling:
     """Arm what is new, cancel what lost, look for all of them under the run's lock, and park if asked and nothing is here.
 
     `waits`: those to arm or cancel (armed before: harmless). `known_seq`: the newest sequence among wait results the leg has been told.
@@ -95,12 +97,23 @@ async def wait(db: Database, fence: Fence, waits: Sequence[Wait], *, known_seq: 
 
 
 async def start_child(
-    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, waits: bool, child_id: str, child_name: str, input: str,  # noqa: A002 - the columns' names
+    db: Database, fence: Fence, name: str, ordinal: int, *, hash: str, waits: bool, child_id: str, child_name: str, input: str,
     on_lost: OnLost | None,
 ) -> Started | ChildRefused | Stale | Cancelling:  # fmt: skip
     """Admit a child and, if `waits`, arm the wait for its end, in one transaction. Source: start_children, law 60.10."""
     row = await db.ask(
-        "start_children", fence.rid, fence.fence, name, ordinal, hash, waits, child_id, child_name, input, on_lost, size=len(input)
+        "start_children",
+        fence.rid,
+        fence.fence,
+        name,
+        ordinal,
+        hash,
+        waits,
+        child_id,
+        child_name,
+        input,
+        on_lost,
+        size=len(input),
     )
     match row["answer"]:
         case "started" | "replayed" as how:

@@ -15,7 +15,8 @@ Ending = Literal["completed", "failed", "retry", "unknown", "unfit"]
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What became of the run's leg: committed (the run ended as asked, `status` says how) · retrying · unknown · parked (on its code) ·
-    cancelled (a cancel had been accepted) · already_terminal (somebody else ended it; `status`)."""
+    cancelled (a cancel had been accepted) · already_terminal (somebody else ended it; `status`).
+    """
 
     how: Literal["committed", "retrying", "unknown", "parked", "cancelled", "already_terminal"]
     status: str | None
@@ -41,24 +42,38 @@ async def finish(
     charged. `unfit`: the history does not fit the code whose `digest` is given. Source: finish_attempts. Raises BrokenLaw LW801.
     """
     row = await db.ask(
-        "finish_attempts", fence.rid, fence.fence, ending, value, delay_ms, most_tries, digest, size=len(value) if value else 0
+        "finish_attempts",
+        fence.rid,
+        fence.fence,
+        ending,
+        value,
+        delay_ms,
+        most_tries,
+        digest,
+        size=len(value) if value else 0,
     )
     match row["answer"]:
         case "stale":
             return STALE
         case "LW801":
-            raise BrokenLaw("LW801", f"attempt {fence.number} of run {fence.rid} ended the run twice with different values")
+            raise BrokenLaw(
+                "LW801", f"attempt {fence.number} of run {fence.rid} ended the run twice with different values"
+            )
         case answer:
             return Ended(answer, row["status"])
 
 
-async def cancel(db: Database, org: str, run_id: str, *, reason: str, grace_ms: int) -> tuple[Literal["accepted", "too_late", "unknown_run"], str | None]:
+async def cancel(
+    db: Database, org: str, run_id: str, *, reason: str, grace_ms: int
+) -> tuple[Literal["accepted", "too_late", "unknown_run"], str | None]:
     """Cancel a run and every descendant. `accepted`: only `cancelled` can be stored from now on. Source: cancel_run, law 80.4."""
     row = (await db.call("cancel_run", org, run_id, reason, grace_ms))[0]
     return row["answer"], row["status"]
 
 
-async def end(db: Database, org: str, run_id: str, *, by: str, reason: str) -> tuple[Literal["done", "too_late", "unknown_run"], str | None]:
+async def end(
+    db: Database, org: str, run_id: str, *, by: str, reason: str
+) -> tuple[Literal["done", "too_late", "unknown_run"], str | None]:
     """An operator ends any run that is not terminal: OPERATOR_ENDED. Source: end_run, law 85.5."""
     row = (await db.call("end_run", org, run_id, by, reason))[0]
     return row["answer"], row["status"]

@@ -1,0 +1,499 @@
+"""The Context: what a workflow's code says to Fencepost. Every durable act is a boundary: (kind, name, ordinal)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overload
+
+from fencepost import faults, notes, steps, suspension, values
+from fencepost.authoring import Absent, Arrived, Found, P, R, Step, TimedOut, Workflow, make_step, seconds
+from fencepost.errors import LaunchConflict, LaunchRefused, RunCancelled, RunFailed, SignalRefused, StepOutcomeUnknown
+from fencepost.steps import Kept, KeptBefore
+from fencepost.suspension import ChildRefused, Resolved, Started, Wait
+from fencepost.words import BoundaryKind
+from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, look_up
+from fencepost.worker.maps import Mapped, MapRun, judge_rows, results
+from fencepost.worker.replay import Engine, Recorded
+
+if TYPE_CHECKING:
+    from fencepost.worker.leg import Leg
+
+T = TypeVar("T")
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+Kept3 = tuple[int, str, str | None]  # sequence, state, text
+
+
+class Context:
+    """Handed to every workflow. Use it in the workflow's own code only, never inside a step.
+
+    Code outside steps must be free of side effects: it runs again on every replay. A failure of a step is StepFailed (or its declared
+    class); a step with an outcome nobody knows is StepOutcomeUnknown.
+    """
+
+    def __init__(self, leg: Leg) -> None:
+        self._leg = leg
+        self._changed: dict[str, bool] = {}
+
+    # ── what the run is ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def run_id(self) -> str:
+        return self._leg.claimed.id
+
+    @property
+    def org(self) -> str:
+        return self._leg.claimed.org
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number: 1, 2, 3 …, also after every park. For logs; code that depends on it does not replay."""
+        return self._leg.fence.number
+
+    @property
+    def _engine(self) -> Engine:
+        assert self._leg.engine is not None
+        return self._leg.engine
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def step(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a declared step once, or give its kept result. Source: laws 50.1-50.4, 50.10, 50.11.
+
+        Raises StepFailed (or a declared class), StepOutcomeUnknown, Unstorable (an argument that is no JSON value, with its path).
+        """
+        if not isinstance(step, Step):
+            raise TypeError(f"ctx.step takes a function declared with @app.step, not {step!r}")
+        hashed = values.hash_args(values.encode([list(args), kwargs]))
+        return cast("R", await self._step(step, hashed, args, kwargs))
+
+    async def _step(self, step: Step[..., Any], hashed: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        engine = self._engine
+        ordinal = engine.count("step", step.name)
+        recorded = engine.enter(("step", step.name, ordinal), hashed)
+        with engine.at_boundary():
+            if recorded is not None:
+                await self._raise_recorded_unknown("step", step.name, ordinal)
+                if recorded.resolved:
+                    await engine.replay(recorded)
+                    return await self._given(step, recorded.state, recorded.value)
+            await engine.hold()
+            seq, state, text = await engine.perform(lambda: self._do(step, ordinal, hashed, recorded, args, kwargs))
+            await engine.in_order(seq)
+            return await self._given(step, state, text)
+
+    async def _given(self, step: Step[..., Any], state: str, text: str | None) -> Any:
+        """What the code is given of a stored result: always the decoded stored value (law 50.1)."""
+        if state == "failed":
+            raise failure(step, text or "{}")
+        return await self._decoded(f"step {step.name}", text, step.returns)
+
+    async def _decoded(self, what: str, text: str | None, type_: Any) -> Any:
+        try:
+            return values.decode(text if text is not None else "null", type_)
+        except values.Undecodable as error:
+            # The run waits for code that can read its history: nothing is lost (law 50.4).
+            self._engine.end_unfit(f"{what}: {error}", code="UNDECODABLE")
+            return await self._engine.never()
+
+    async def _do(
+        self, step: Step[..., Any], ordinal: int, hashed: str, recorded: Recorded | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Kept3:  # fmt: skip
+        leg = self._leg
+        key = values.step_key(leg.claimed.key_root, "step", step.name, ordinal)
+        marked_before = recorded is not None and recorded.state == "marked"
+        if marked_before and recorded is not None and not recorded.repeatable:
+            found = await self._resolve_mark(step, ordinal, key, args, kwargs)
+            if isinstance(found, Ran):
+                return await self._keep("step", step.name, ordinal, hashed, found, repeatable=step.repeatable)
+        if not step.repeatable or step.timeout is not None:
+            timeout_ms = None if step.timeout is None else int(step.timeout * 1000)
+            marking = await steps.mark(
+                leg.face.db,
+                leg.fence,
+                step.name,
+                ordinal,
+                hash=hashed,
+                repeatable=step.repeatable,
+                timeout_ms=timeout_ms,
+                again=marked_before,
+            )
+            if not isinstance(marking, str):
+                await leg.gone(marking)
+            elif marking != "marked":
+                await self._unknown("step", step.name, ordinal)
+            await faults.reach("step.marked", step=step.name, key=key)
+        outcome = await execute(leg.face, leg.threads, step, key, args, kwargs)
+        if isinstance(outcome, OutOfSight):
+            answer = await look_up(
+                step, key, args, kwargs
+            )  # Absent counts as Unknown here: its code may still run (law 50.11)
+            if not isinstance(answer, Found):
+                await self._unknown("step", step.name, ordinal)
+            outcome = Ran(values.encode(answer.value))
+        return await self._keep("step", step.name, ordinal, hashed, outcome, repeatable=step.repeatable)
+
+    async def _resolve_mark(
+        self, step: Step[..., Any], ordinal: int, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Ran | None:
+        """Law 50.11, for a mark of an earlier attempt. Found: its value. None: a run is permitted. Else StepOutcomeUnknown."""
+        answer = await look_up(step, key, args, kwargs)
+        if isinstance(answer, Absent) and not step.key_honoured:
+            gone_ms = await steps.ask_mark(self._leg.face.db, self._leg.fence.rid, step.name, ordinal)
+            if gone_ms is None:
+                await self._unknown("step", step.name, ordinal)
+            await asyncio.sleep(
+                max(0.0, step.settle - gone_ms / 1000)
+            )  # waits: what a dead holder sent may still arrive
+            answer = await look_up(step, key, args, kwargs)
+        if isinstance(answer, Found):
+            return Ran(values.encode(answer.value))
+        if isinstance(answer, Absent):
+            return None
+        await self._unknown("step", step.name, ordinal)
+
+    async def _keep(
+        self, kind: BoundaryKind, name: str, ordinal: int, hashed: str, outcome: Ran | Broke, *, repeatable: bool = True
+    ) -> Kept3:
+        leg = self._leg
+        ok = isinstance(outcome, Ran)
+        with self._engine.calling():
+            answer = await steps.keep(
+                leg.face.db,
+                leg.fence,
+                kind,
+                name,
+                ordinal,
+                hash=hashed,
+                repeatable=repeatable,
+                ok=ok,
+                value=outcome.text,
+            )
+        match answer:
+            case Kept(seq):
+                leg.committed()
+                await faults.reach("step.kept", step=name)
+                return seq, "kept" if ok else "failed", outcome.text
+            case KeptBefore(seq, state, value):
+                return seq, state, value
+            case stale:
+                if not repeatable:
+                    await steps.deliver_late(leg.face.db, leg.fence, name, ordinal, ok=ok, value=outcome.text)
+                await leg.gone(stale)
+
+    # ── the unknown ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _unknown(self, kind: str, name: str, ordinal: int, keys: tuple[str, ...] = ()) -> NoReturn:
+        """Tell the code that nobody knows. That it was told is recorded: code that goes on from here replays the same way."""
+        self._leg.met_unknown = True
+        seq, _, _ = await self._keep("value", _told_name(kind, name, ordinal), 1, "", Ran("null"))
+        await self._engine.in_order(seq)
+        raise StepOutcomeUnknown(name, ordinal, keys)
+
+    async def _raise_recorded_unknown(self, kind: str, name: str, ordinal: int) -> None:
+        """Where an earlier attempt was told Unknown and recorded more after it, the same is said again; otherwise it is asked afresh."""
+        engine = self._engine
+        told = engine.recorded.get(("value", _told_name(kind, name, ordinal), 1))
+        if told is None:
+            return
+        told.asked = True
+        about = {
+            (r.name.split(" ", 2)[1], r.name.rpartition("#")[0].split(" ", 2)[-1], int(r.name.rpartition("#")[2]))
+            for r in engine.history
+            if _is_told(r)
+        }
+        if any(r.seq > told.seq and not _is_told(r) and r.key not in about for r in engine.history):
+            await engine.replay(told)
+            self._leg.met_unknown = True
+            raise StepOutcomeUnknown(name, ordinal)
+
+    # ── maps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def map(
+        self, step: Step[[T], R], rows: Iterable[T], *, key: str | Callable[[T], object], concurrency: int = 20, tolerance: int = 0,
+        unknown: Literal["raise", "return"] = "raise",
+    ) -> Mapped[R]:  # fmt: skip
+        """Run a step once per row, each kept under its key; results in input order. One boundary (law 50.6).
+
+        `key`: a field of the row, or a function of it. `concurrency`: rows in flight. `tolerance`: how many rows may fail before the map
+        fails as a whole (StepFailed); unknown rows count against none. `unknown`: raise StepOutcomeUnknown with all unknown keys once every
+        other row is done, or return them in `.unknown`. Raises ValueError for a missing or twice used key, before anything begins.
+        """
+        if concurrency < 1 or tolerance < 0:
+            raise ValueError(
+                f"concurrency must be at least 1 and tolerance at least 0, not {concurrency} and {tolerance}"
+            )
+        source = list(rows)
+        judged = judge_rows(step, source, cast("Any", key))
+        engine = self._engine
+        ordinal = engine.count("map", step.name)
+        recorded = engine.enter(("map", step.name, ordinal), judged.hash)
+        run = MapRun(self._leg, step, ordinal, judged, source, concurrency, tolerance)
+        with engine.at_boundary():
+            if recorded is not None:
+                await self._raise_recorded_unknown("map", step.name, ordinal)
+            if recorded is not None and recorded.resolved:
+                await engine.replay(recorded)
+                state, text = recorded.state, recorded.value
+            else:
+                await engine.hold()
+                seq, state, text = await engine.perform(lambda: self._do_map(run, recorded, raises=unknown == "raise"))
+                await engine.in_order(seq)
+            if state == "failed":
+                raise failure(step, text or "{}")
+            return cast("Mapped[R]", await engine.perform(lambda: self._collect(run, text or "{}")))
+
+    async def _do_map(self, run: MapRun, recorded: Recorded | None, *, raises: bool) -> Kept3:
+        await run.store()
+        await run.run(await run.states() if recorded is not None or not run.fresh else None)
+        if run.unknown and raises:
+            await self._unknown("map", run.step.name, run.ordinal, tuple(run.rows.keys[i] for i in sorted(run.unknown)))
+        verdict = run.verdict()
+        outcome: Ran | Broke
+        if verdict is None:
+            outcome = Ran(
+                values.encode({"rows": len(run.rows.keys), "unknown": [run.rows.keys[i] for i in sorted(run.unknown)]})
+            )
+        else:
+            outcome = Broke(
+                values.encode_error({"code": verdict.code, "message": verdict.message, "type": verdict.type})
+            )
+        return await self._keep("map", run.step.name, run.ordinal, run.rows.hash, outcome)
+
+    async def _collect(self, run: MapRun, text: str) -> Mapped[Any]:
+        unknown = set(values.decode(text, dict[str, Any]).get("unknown", ()))
+        if len(run.texts) + len(run.errors) + len(unknown) < len(run.rows.keys):
+            await run.store()
+            for row in await run.states():
+                if row.state == "kept":
+                    run.texts[row.index] = row.value or "null"
+                elif row.state == "failed":
+                    run.errors[row.index] = row.value or "{}"
+        places = {place for place, key in enumerate(run.rows.keys) if key in unknown}
+        texts = {place: text for place, text in run.texts.items() if place not in places}
+        return results(run.step, run.rows.keys, texts, run.errors, places)
+
+    # ── waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def sleep(self, name: str, duration: timedelta | float) -> None:
+        """Sleep durably, in the database's time; the run holds nothing meanwhile (law 60.1)."""
+        ms = int(seconds(duration, f"sleep {name}", zero=True) * 1000)
+        await self._wait("sleep", name, ms, hashed="")
+
+    @overload
+    async def wait_for(self, name: str, type_: type[T], /, *, within: None = None) -> T: ...
+    @overload
+    async def wait_for(self, name: str, type_: type[T], /, *, within: timedelta | float) -> T | TimedOut: ...
+    async def wait_for(self, name: str, type_: type[T], /, *, within: timedelta | float | None = None) -> T | TimedOut:
+        """Wait for a signal; its payload as `type_`, or TimedOut. Signals sent before are not lost, each goes to one wait (60.2, 60.3)."""
+        ms = None if within is None else int(seconds(within, f"wait for {name}", zero=True) * 1000)
+        found = await self._wait("signal", name, ms, hashed="")
+        if found.state == "timed_out":
+            return TimedOut()
+        return cast("T", await self._decoded(f"signal {name}", found.value, type_))
+
+    async def wait_for_first(
+        self, *waits: tuple[str, type[T]], within: timedelta | float | None = None
+    ) -> Arrived[T] | TimedOut:
+        """Wait for whichever signal comes first; the other waits are cancelled, their signals stay for later waits."""
+        if len({name for name, _ in waits}) != len(waits) or not waits:
+            raise ValueError("wait_for_first takes at least one (name, type), each name once")
+        ms = None if within is None else int(seconds(within, "wait_for_first: within", zero=True) * 1000)
+        branches = [asyncio.ensure_future(self._wait("signal", name, ms, hashed="")) for name, _ in waits]
+        try:
+            await asyncio.wait(branches, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for branch in branches:
+                if not branch.done():
+                    branch.cancel()
+        found = next(branch.result() for branch in branches if branch.done() and not branch.cancelled())
+        if found.state == "timed_out":
+            return TimedOut()
+        type_ = dict(waits)[found.name]
+        return Arrived(found.name, cast("T", await self._decoded(f"signal {found.name}", found.value, type_)))
+
+    async def _wait(self, kind: Literal["sleep", "signal"], name: str, ms: int | None, *, hashed: str) -> Resolved:
+        values.check_name(name, f"the name of a {kind}")
+        engine = self._engine
+        ordinal = engine.count(kind, name)
+        recorded = engine.enter((kind, name, ordinal), hashed)
+        with engine.at_boundary():
+            if recorded is not None and recorded.resolved:
+                await engine.replay(recorded)
+                return Resolved(kind, name, ordinal, recorded.state, recorded.seq, recorded.value)
+            await engine.hold()
+            wait = Wait(kind=kind, name=name, ordinal=ordinal, ms=ms, hash=hashed)
+            armed = recorded is not None and recorded.state == "armed"
+            return cast("Resolved", await engine.perform(lambda: self._leg.wait(wait, armed=armed)))
+
+    async def signal(self, run_id: str, name: str, payload: object = None, *, org: str | None = None) -> None:
+        """Send a signal to another run, once: the step's key makes a repeat harmless. Raises SignalRefused."""
+        text = values.encode(payload)
+        sender = make_step(
+            self._send, name=f"signal {name}", repeatable=True, retry=None, timeout=None, errors=(SignalRefused,), lookup=None,
+            lookup_timeout=1, settle=0, key_honoured=False,
+        )  # fmt: skip
+        target = org or self.org
+        await self._step(
+            sender, values.hash_args(values.encode([target, run_id, name, text])), (target, run_id, name, text), {}
+        )
+
+    async def _send(self, org: str, run_id: str, name: str, text: str) -> str:
+        from fencepost.authoring import step_key
+
+        answer = await suspension.signal(self._leg.face.db, org, run_id, name, dedupe=step_key(), payload=text)
+        if answer not in ("sent", "repeated"):
+            raise SignalRefused(run_id, name, answer)
+        return answer
+
+    # ── children ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @overload
+    async def run_child(self, workflow: Workflow[None, Out], /, *, id: str | None = None) -> Out: ...
+    @overload
+    async def run_child(self, workflow: Workflow[In, Out], input: In, /, *, id: str | None = None) -> Out: ...
+    async def run_child(self, workflow: Workflow[Any, Out], input: Any = None, /, *, id: str | None = None) -> Out:
+        """Start a child run and wait for its end; its output. Raises RunFailed, RunCancelled, LaunchConflict (the id has another launch)."""
+        found = await self._child(workflow, input, id, waits=True)
+        doc: dict[str, Any] = values.decode(found.value or "{}", dict[str, Any])
+        if doc["status"] == "completed":
+            return cast(
+                "Out", await self._decoded(f"child {workflow.name}", values.encode(doc["output"]), workflow.returns)
+            )
+        error = doc.get("error") or {}
+        if doc["status"] == "cancelled":
+            raise RunCancelled(workflow.name, error.get("message", ""))
+        raise RunFailed(workflow.name, error.get("code", "WORKFLOW_ERROR"), error.get("message", ""), error)
+
+    @overload
+    async def start_child(self, workflow: Workflow[None, Out], /, *, id: str | None = None) -> str: ...
+    @overload
+    async def start_child(self, workflow: Workflow[In, Out], input: In, /, *, id: str | None = None) -> str: ...
+    async def start_child(self, workflow: Workflow[Any, Any], input: Any = None, /, *, id: str | None = None) -> str:
+        """Start a child run and go on; its run id."""
+        found = await self._child(workflow, input, id, waits=False)
+        return cast("str", values.decode(found.value or "null", str))
+
+    async def _child(self, workflow: Workflow[Any, Any], input: Any, id: str | None, *, waits: bool) -> Resolved:
+        if not isinstance(workflow, Workflow):
+            raise TypeError(f"a child is a workflow declared with @app.workflow, not {workflow!r}")
+        engine = self._engine
+        text = values.encode(input)
+        ordinal = engine.count("child", workflow.name)
+        hashed = values.hash_args(values.encode([id, text, waits]))
+        recorded = engine.enter(("child", workflow.name, ordinal), hashed)
+        with engine.at_boundary():
+            if recorded is not None and recorded.resolved:
+                await engine.replay(recorded)
+                return Resolved("child", workflow.name, ordinal, recorded.state, recorded.seq, recorded.value)
+            await engine.hold()
+            armed = recorded is not None and recorded.state == "armed"
+            if not armed:
+                child_id = id or _child_id(self.run_id, workflow.name, ordinal)
+                seq = await engine.perform(lambda: self._start(workflow, ordinal, hashed, child_id, text, waits=waits))
+                if not waits:
+                    await engine.in_order(seq)
+                    return Resolved("child", workflow.name, ordinal, "kept", seq, values.encode(child_id))
+            wait = Wait(kind="child", name=workflow.name, ordinal=ordinal)
+            return cast("Resolved", await engine.perform(lambda: self._leg.wait(wait, armed=True)))
+
+    async def _start(
+        self, workflow: Workflow[Any, Any], ordinal: int, hashed: str, child_id: str, text: str, *, waits: bool
+    ) -> int:
+        leg = self._leg
+        with self._engine.calling():
+            answer = await suspension.start_child(
+                leg.face.db, leg.fence, workflow.name, ordinal, hash=hashed, waits=waits, child_id=child_id, child_name=workflow.name,
+                input=text, on_lost=workflow.on_lost,
+            )  # fmt: skip
+        match answer:
+            case Started(_, _, seq):
+                leg.committed()
+                return seq or 0
+            case ChildRefused("conflict"):
+                raise LaunchConflict(child_id, [{"path": "$", "given": {"name": workflow.name}}])
+            case ChildRefused(_):
+                raise LaunchRefused(f"child {child_id!r}: an unusable id or name")
+            case gone:
+                await leg.gone(gone)
+
+    # ── recorded values ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def now(self) -> datetime:
+        """The database's time (UTC), recorded: the same on every replay."""
+        return cast("datetime", await self._value("now", self._clock, datetime))
+
+    async def random(self) -> float:
+        """A number in [0, 1), recorded."""
+        return cast("float", await self._value("random", random.random, float))
+
+    async def uuid(self) -> uuid.UUID:
+        """A random UUID, recorded."""
+        return cast("uuid.UUID", await self._value("uuid", uuid.uuid4, uuid.UUID))
+
+    async def _clock(self) -> datetime:
+        row = (await self._leg.face.db.call("read_clock", patience=float("inf")))[0]
+        return cast("datetime", row["read_clock"])
+
+    async def _value(self, name: str, make: Callable[[], Any], type_: Any) -> Any:
+        engine = self._engine
+        ordinal = engine.count("value", name)
+        recorded = engine.enter(("value", name, ordinal))
+        with engine.at_boundary():
+            if recorded is not None and recorded.resolved:
+                await engine.replay(recorded)
+                text = recorded.value
+            else:
+                await engine.hold()
+                made = make()
+                made = await made if asyncio.iscoroutine(made) else made
+                seq, _, text = await self._keep("value", name, ordinal, "", Ran(values.encode(made)))
+                await engine.in_order(seq)
+            return await self._decoded(name, text, type_)
+
+    async def changed(self, tag: str) -> bool:
+        """For code that changes under running runs: False while recorded history is still to come, else True, and recorded (law 50.4)."""
+        values.check_name(tag, "a tag of ctx.changed")
+        if tag not in self._changed:
+            known = ("value", f"changed {tag}", 1) in self._engine.recorded
+            self._changed[tag] = (
+                bool(await self._value(f"changed {tag}", lambda: True, bool)) if known or self._at_the_end() else False
+            )
+        return self._changed[tag]
+
+    def _at_the_end(self) -> bool:
+        """No recorded boundary is still to be asked for."""
+        return self._engine.live or self._engine.unasked() is None
+
+    # ── saying things ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Show how far the run is. A hint: never awaited, dropped under pressure, not a boundary (law 90.3)."""
+        self._leg.face.progress(self._leg.fence, values.encode_error({"done": done, "total": total, "note": note}))
+
+    def log(self, message: str, **fields: Any) -> None:
+        """Log a line with the run's id and attempt; not said again on replay."""
+        if self._engine.live:
+            notes.say(message, run=self.run_id, attempt=self.attempt, **fields)
+
+
+def _told_name(kind: str, name: str, ordinal: int) -> str:
+    return f"unknown {kind} {name}#{ordinal}"
+
+
+def _is_told(recorded: Recorded) -> bool:
+    return recorded.kind == "value" and recorded.name.startswith("unknown ")
+
+
+def _child_id(parent: str, name: str, ordinal: int) -> str:
+    """A child's id says whose it is; one that would be too long is shortened by a hash of the whole."""
+    whole = f"{parent}/{name}/{ordinal}"
+    if len(whole) <= 200:
+        return whole
+    return f"{whole[:150]}…{hashlib.sha256(whole.encode()).hexdigest()[:32]}"

@@ -1,0 +1,194 @@
+"""Execution: author code of a step, once or as often as its declaration allows, and its look-up.
+
+Nothing here writes to the database: what came of it is an answer, and whoever asked records it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fencepost import faults, notes, values
+from fencepost.authoring import Absent, Found, Step, Unknown, _step_key
+from fencepost.db import Database
+from fencepost.errors import StepFailed
+from fencepost.words import Fence
+
+LOOKUP_TRIES: Final = 3
+LOOKUP_PAUSE_SECONDS: Final = 0.2
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFace:
+    """What a leg needs of its worker."""
+
+    db: Database
+    threads: ThreadPoolExecutor
+    lease_seconds: float
+    on_thread_lost: Callable[[str], None] = _nothing
+    publish: Callable[[], None] = _nothing
+    progress: Callable[[Fence, str], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """It returned; `text` is the value as it will be stored."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """It raised after its retries, or its value cannot be stored; `text` is the error as it will be stored."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfSight:
+    """Timed out inside a step that is not repeatable: what became of it is not known here (law 50.10)."""
+
+    why: str
+
+
+Outcome = Ran | Broke | OutOfSight
+
+
+@dataclass(slots=True)
+class Threads:
+    """Sync steps of a leg that still run, though nobody may wait for them any more: a cancel is final only when they have ended (80.4)."""
+
+    running: set[asyncio.Future[Any]] = field(default_factory=set)
+
+    async def wait(self) -> None:
+        if self.running:
+            await asyncio.wait(set(self.running))
+
+
+async def execute(
+    face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Outcome:
+    """Run a step's function until it returns, fails for good, or goes out of sight. A cancellation passes through."""
+    failed = 0
+    while True:
+        await faults.reach("step.begin", step=step.name, key=key)
+        scope = asyncio.timeout(step.timeout)
+        try:
+            async with scope:
+                value = await _call(face, threads, step, key, args, kwargs)
+        except Exception as error:
+            if scope.expired() and not step.repeatable:
+                return OutOfSight(f"timed out after {step.timeout} s")
+            problem: Exception = error
+        except (SystemExit, KeyboardInterrupt) as error:
+            problem = RuntimeError(f"author code asked the worker to exit: {type(error).__name__}")
+        else:
+            await faults.reach("step.end", step=step.name, key=key)
+            return _encoded(value)
+        failed += 1
+        retry = step.retry
+        if retry is None or failed >= retry.tries or not isinstance(problem, retry.on):
+            return Broke(values.encode_error(describe(step, problem)))
+        notes.say(
+            "step.retry", step=step.name, failed=failed, error=values.describe_error(problem, "STEP_FAILED")["message"]
+        )
+        await asyncio.sleep(retry.pause(failed, random.random()))  # waits: the author's declared back-off
+
+
+async def _call(
+    face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if step.is_async:
+        token = _step_key.set(key)
+        try:
+            return await step.function(*args, **kwargs)
+        finally:
+            _step_key.reset(token)
+    variables = contextvars.copy_context()
+    variables.run(_step_key.set, key)
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(face.threads, lambda: variables.run(step.function, *args, **kwargs))
+    threads.running.add(future)
+    future.add_done_callback(threads.running.discard)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if not future.done():
+            face.on_thread_lost(step.name)
+            future.add_done_callback(_swallow)
+        raise
+
+
+def _swallow(future: asyncio.Future[Any]) -> None:
+    """A thread that nobody waits for any more has ended; its exception is nobody's."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _encoded(value: object) -> Outcome:
+    try:
+        return Ran(values.encode(value))
+    except values.Unstorable as error:
+        return Broke(values.unstorable_result(error, value))
+
+
+def describe(step: Step[..., Any], error: Exception) -> dict[str, Any]:
+    """The failure as it is stored. Of a declared class also its arguments, where they can be stored: it is raised again as itself."""
+    doc: dict[str, Any] = {**values.describe_error(error, "STEP_FAILED")}
+    for declared in step.errors:
+        if type(error) is declared:
+            doc["declared"] = declared.__qualname__
+            try:
+                values.encode(list(error.args))
+            except values.Unstorable:
+                doc["args"] = [doc["message"]]
+            else:
+                doc["args"] = list(error.args)
+    return doc
+
+
+def failure(step: Step[..., Any], text: str) -> Exception:
+    """The exception that code sees for a stored failure, on the first pass and on every replay (law 50.10)."""
+    doc: dict[str, Any] = values.decode(text, dict[str, Any])
+    for declared in step.errors:
+        if doc.get("declared") == declared.__qualname__:
+            try:
+                return declared(*doc.get("args", ()))
+            except Exception:
+                return declared(doc.get("message", ""))
+    return StepFailed(doc.get("code", "STEP_FAILED"), doc.get("message", ""), step=step.name, type=doc.get("type", ""))
+
+
+async def look_up(
+    step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Found[Any] | Absent | Unknown:
+    """Ask a step's look-up. One that raises, times out or answers something else, after its retries, is Unknown (law 50.11)."""
+    if step.lookup is None:
+        return Unknown()
+    for turn in range(LOOKUP_TRIES):
+        if turn:
+            await asyncio.sleep(
+                LOOKUP_PAUSE_SECONDS * 2**turn * (0.5 + random.random() / 2)
+            )  # waits: a provider recovers by itself
+        try:
+            async with asyncio.timeout(step.lookup_timeout):
+                call: Awaitable[Any] = step.lookup(key, *args, **kwargs)
+                answer = await call
+        except Exception as error:
+            notes.say("lookup.failed", step=step.name, error=values.describe_error(error, "STEP_FAILED")["message"])
+            continue
+        if isinstance(answer, Found | Absent | Unknown):
+            return answer
+        notes.say(
+            "lookup.failed", step=step.name, error=f"answered {type(answer).__name__}, not Found, Absent or Unknown"
+        )
+    return Unknown()

@@ -1,0 +1,475 @@
+"""Replay: what makes a workflow's code see the same history in the same order, on the first pass and on every later one.
+
+THE IDEA. A *branch* is a task of the workflow's code. Every branch is, at any moment, inside a boundary (a step, a wait, …), or
+awaiting other branches, or doing something else. The engine gives results to the code one at a time, in the order of their
+sequence numbers, and between two of them lets the code come to *rest* (law 50.4). While recorded results are still to come, what
+is not recorded is held. When every branch waits and the next recorded result has not been asked for, code and history do not
+fit: the run is parked on its code.
+
+Every sequence number of a leg is given by one of the leg's own calls, so on the first pass the order is known as soon as no call
+is under way: results are held until then. A leg with one branch needs none of this and pays for none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context as Variables
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from fencepost import limits, notes
+from fencepost.words import BOUNDARY_KINDS, BOUNDARY_STATES
+
+Key = tuple[str, str, int]
+
+RESOLVED: Final = frozenset({"kept", "failed", "arrived", "timed_out"})
+QUIET_TURNS: Final = 3  # of the loop, with nothing runnable: a callback between two futures is seen in one of them
+
+_engine: ContextVar[Engine | None] = ContextVar("fencepost_engine", default=None)
+
+
+class Suspending(BaseException):
+    """Unwinds a workflow whose leg is over: parked, lost, cancelled or unfit. Let it pass; by now the fence is dead or dying.
+
+    Not an Exception, so that `except Exception:` cannot eat it (law 60.8).
+    """
+
+
+class Unfit(Exception):
+    """The code does not fit its history; `doc` is the error shown (NONDETERMINISM or UNDECODABLE)."""
+
+    def __init__(self, doc: dict[str, Any]) -> None:
+        super().__init__(doc["message"])
+        self.doc = doc
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A boundary of the run's history, as the claim brought it."""
+
+    kind: str
+    name: str
+    ordinal: int
+    state: str
+    seq: int
+    hash: str
+    loose: bool
+    repeatable: bool
+    value: str | None
+    fence: str | None
+    child: int | None
+    asked_ms: int | None
+    asked: bool = False
+
+    @property
+    def key(self) -> Key:
+        return (self.kind, self.name, self.ordinal)
+
+    @property
+    def resolved(self) -> bool:
+        return self.state in RESOLVED
+
+    def words(self) -> str:
+        return f"{self.kind} {self.name}#{self.ordinal}"
+
+
+def read_page(page: str) -> list[Recorded]:
+    """The boundaries of a page. Raises ValueError for a kind or state this build does not know: neither counts as resolved (law 50.5)."""
+    found = []
+    for item in msgspec.json.decode(page):
+        recorded = Recorded(*item)
+        if recorded.kind not in BOUNDARY_KINDS or recorded.state not in BOUNDARY_STATES:
+            raise ValueError(
+                f"boundary {recorded.name}#{recorded.ordinal} has kind {recorded.kind!r} and state {recorded.state!r}, which this build does not know"
+            )
+        found.append(recorded)
+    return found
+
+
+@dataclass(slots=True)
+class Turn:
+    """A branch that waits for its place in the order of results."""
+
+    seq: int
+    future: asyncio.Future[None]
+    task: asyncio.Task[Any]
+
+    def __lt__(self, other: Turn) -> bool:
+        return self.seq < other.seq
+
+
+class Engine:
+    """One leg's order of results. Created per leg; knows nothing of the database or of what a boundary does."""
+
+    def __init__(self, recorded: list[Recorded]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.outside: Variables = copy_context()
+        self.recorded: dict[Key, Recorded] = {r.key: r for r in recorded}
+        self.history: list[Recorded] = sorted((r for r in recorded if r.resolved), key=lambda r: r.seq)
+        self.place = 0  # in `history`: the next result to be given
+        self.live = not any(not r.loose for r in recorded) and not self.history
+        self.branches: set[asyncio.Task[Any]] = set()
+        self.inside: set[asyncio.Task[Any]] = set()  # branches at a boundary
+        self.performing = 0  # boundaries whose work is under way
+        self.calls = 0  # calls under way whose answers carry sequence numbers
+        self.over: asyncio.Future[tuple[str, dict[str, Any] | None]] = self.loop.create_future()
+        self.on_rest: Callable[[bool], None] | None = None  # live, at rest, nothing to give: (every branch waits)
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._asked: list[Key] = []  # in order, for the report of a history that does not fit
+        self._waiting: dict[Key, Turn] = {}  # recorded results that were asked for
+        self._held: list[Turn] = []  # what is not recorded, until replay is done
+        self._arrived: list[Turn] = []  # live results, a heap by seq
+        self._quiet = 0
+        self._pumping = False
+
+    # ── what the context asks ────────────────────────────────────────────────────────────────────────────────────────
+
+    def count(self, kind: str, name: str) -> int:
+        """The ordinal of this call of (kind, name), in the order the code makes them."""
+        self._counts[kind, name] += 1
+        ordinal = self._counts[kind, name]
+        if len(self._asked) == limits.BOUNDARIES_WARN:
+            notes.say(
+                "run.long",
+                boundaries=limits.BOUNDARIES_WARN,
+                hint="history is replayed whole: split the work into children or a map",
+            )
+        if len(self._asked) >= limits.BOUNDARIES_MAX:
+            raise RuntimeError(f"a run may have at most {limits.BOUNDARIES_MAX} boundaries: use ctx.map or child runs")
+        return ordinal
+
+    def enter(self, key: Key, hash: str = "") -> Recorded | None:
+        """Note that the code asks for a boundary; what is recorded of it. Ends the leg (and raises) where that does not fit."""
+        task = asyncio.current_task()
+        if self.over.done():
+            raise Suspending
+        if task not in self.branches:
+            raise RuntimeError(
+                f"ctx was used outside its workflow's code (asking for {key[0]} {key[1]}): a step gets plain arguments, not the context"
+            )
+        self._asked.append(key)
+        recorded = self.recorded.get(key)
+        if recorded is None or recorded.state == "set_aside":
+            return None
+        recorded.asked = True
+        if hash and recorded.hash and recorded.hash != hash and not recorded.loose:
+            self.end_unfit(f"{recorded.words()} is asked for with other arguments than its record has")
+            raise Suspending
+        return recorded
+
+    async def replay(self, recorded: Recorded) -> None:
+        """Wait until it is this recorded result's turn."""
+        if self.live or recorded.seq < (self.history[self.place].seq if self.place < len(self.history) else 0):
+            return  # a loose record, passed over before: answered when asked for
+        await self._wait(self._waiting.setdefault(recorded.key, self.turn(recorded.seq)))
+
+    async def hold(self) -> None:
+        """Wait until replay is done: nothing that is not recorded happens before."""
+        if not self.live:
+            turn = self.turn(0)
+            self._held.append(turn)
+            await self._wait(turn, stays_inside=True)
+
+    async def in_order(self, seq: int) -> None:
+        """Wait until every result with a smaller number has been given and the code is at rest."""
+        if len(self.branches) == 1 and not self._arrived:
+            return
+        turn = self.turn(seq)
+        heapq.heappush(self._arrived, turn)
+        await self._wait(turn)
+
+    @contextlib.contextmanager
+    def at_boundary(self) -> Iterator[None]:
+        """While a branch is here it waits, whatever is being done for it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.inside.add(task)
+        try:
+            yield
+        finally:
+            self.inside.discard(task)
+            self.stir()
+
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[None]:
+        """A call whose answer will carry a sequence number is under way."""
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
+            self.stir()
+
+    async def perform(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do a boundary's work outside the workflow's own variables: tasks that author code starts inside a step are not branches."""
+        token = _engine.set(None)
+        self.performing += 1
+        try:
+            return await work()
+        finally:
+            self.performing -= 1
+            _engine.reset(token)
+            self.stir()
+
+    # ── how a leg ends ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def end(self, how: str, doc: dict[str, Any] | None = None) -> None:
+        """The leg is over, for this reason; the first one stands."""
+        if not self.over.done():
+            self.over.set_result((how, doc))
+
+    def end_unfit(self, why: str, code: str = "NONDETERMINISM") -> None:
+        recorded = [r.words() for r in sorted(self.recorded.values(), key=lambda r: r.seq)]
+        asked = [f"{kind} {name}#{ordinal}" for kind, name, ordinal in self._asked]
+        self.end("unfit", {"code": code, "message": why, "recorded": recorded[-200:], "asked": asked[-200:]})
+
+    def unasked(self) -> Recorded | None:
+        """A recorded boundary that must be asked for and was not."""
+        return next(
+            (
+                r
+                for r in self.recorded.values()
+                if not r.asked and not r.loose and r.state not in ("set_aside", "cancelled")
+            ),
+            None,
+        )
+
+    async def never(self) -> NoReturn:
+        """The leg is over: its branches wait here to be unwound from outside."""
+        await self.loop.create_future()
+        raise AssertionError("nobody completes this future")
+
+    # ── branches ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task of the workflow's code."""
+        self.branches.add(task)
+        task.add_done_callback(self._left)
+        self.stir()
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self.branches.discard(task)
+        self.inside.discard(task)
+        self.stir()
+
+    def waits(self, task: asyncio.Task[Any]) -> bool:
+        """A branch waits when it is at a boundary or awaits branches; one that awaits anything else is running (law 60.11)."""
+        return task in self.inside or _awaits_branches(task, self.branches)
+
+    def running_on(self) -> str | None:
+        """Words for a branch that runs: where its code is. None: every branch waits."""
+        for task in self.branches:
+            if not self.waits(task):
+                return _where(task)
+        return None
+
+    # ── giving results ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def turn(self, seq: int = 0) -> Turn:
+        """The present branch, as one that waits for a result."""
+        task = asyncio.current_task()
+        assert task is not None
+        return Turn(seq, self.loop.create_future(), task)
+
+    def arrive(self, turn: Turn, seq: int) -> None:
+        """A wait has resolved: its result takes its place in the order."""
+        turn.seq = seq
+        heapq.heappush(self._arrived, turn)
+        self.stir()
+
+    def is_settled(self) -> bool:
+        """Live, and no result is on its way to the code."""
+        return self.live and not self._arrived and self.calls == 0
+
+    async def _wait(self, turn: Turn, *, stays_inside: bool = False) -> None:
+        self.stir()
+        await turn.future
+        if not stays_inside:
+            self.inside.discard(turn.task)
+
+    def stir(self) -> None:
+        """Something changed: look, in a coming turn of the loop, whether a result can be given."""
+        self._quiet = 0
+        if not self._pumping and not self.over.done():
+            self._pumping = True
+            self.loop.call_soon(self._pump, context=self.outside)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if self.over.done():
+            return
+        if not self._at_rest():
+            self._again(0)
+            return
+        if self._quiet < QUIET_TURNS and len(self.branches) > 1:
+            self._again(self._quiet + 1)
+            return
+        self._advance()
+
+    def _again(self, quiet: int) -> None:
+        self._quiet = quiet
+        self._pumping = True
+        self.loop.call_soon(self._pump, context=self.outside)
+
+    def _at_rest(self) -> bool:
+        return all(task in self.inside or _is_blocked(task) for task in self.branches)
+
+    def _all_wait(self) -> bool:
+        return all(self.waits(task) for task in self.branches)
+
+    def _advance(self) -> None:
+        if not self.live:
+            self._advance_replay()
+        elif self._arrived and self.calls == 0:
+            self._give(heapq.heappop(self._arrived))
+        elif not self._arrived and self.on_rest is not None:
+            self.on_rest(self._all_wait())
+
+    def _advance_replay(self) -> None:
+        while self.place < len(self.history):
+            head = self.history[self.place]
+            turn = self._waiting.pop(head.key, None)
+            if turn is not None:
+                self.place += 1
+                if self._give(turn):
+                    return
+                continue
+            if head.asked:  # its branch was cancelled before its turn, on the first pass as well
+                self.place += 1
+                continue
+            if not self._all_wait():
+                return  # a branch runs: it may still ask
+            if not head.loose:
+                self.end_unfit(
+                    f"the history's next result is {head.words()}, and the code, with every branch waiting, has not asked for it"
+                )
+                return
+            self.place += 1
+        missing = self.unasked()
+        if missing is not None:
+            if self._all_wait():
+                self.end_unfit(
+                    f"{missing.words()} is recorded ({missing.state}), and the code, with every branch waiting, has not asked for it"
+                )
+            return
+        self.live = True
+        held, self._held = self._held, []
+        for turn in held:
+            if not turn.future.done():
+                turn.future.set_result(None)
+        self.stir()
+
+    def _give(self, turn: Turn) -> bool:
+        """True when the code got it; False when its branch had gone."""
+        if turn.future.done():
+            self.stir()
+            return False
+        self.inside.discard(turn.task)
+        turn.future.set_result(None)
+        self.stir()
+        return True
+
+
+def current() -> Engine | None:
+    """The engine whose code is running; None inside steps and outside workflows."""
+    return _engine.get()
+
+
+def branch_context(engine: Engine) -> Variables:
+    """The variables in which a workflow's code runs: tasks it creates are branches."""
+    context = engine.outside.copy()
+    context.run(_engine.set, engine)
+    return context
+
+
+def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """From now on, tasks that a workflow's code creates on this loop are known as its branches. Idempotent; an earlier factory is kept."""
+    before = loop.get_task_factory()
+    if getattr(before, "fencepost", False):
+        return
+
+    def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        task: Any = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
+        context = options.get("context")
+        engine = context.get(_engine) if context is not None else _engine.get()
+        if engine is not None:
+            engine.adopt(task)
+        return task
+
+    make.fencepost = True  # type: ignore[attr-defined]  # a mark on our own function
+    loop.set_task_factory(make)
+
+
+# ── looking at tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# asyncio has no public word for "what does this task await". `_fut_waiter` is what the debugger and the task printer use;
+# tests of law 60.11 run on every supported Python and fail when it changes.
+
+_PARENTS: Final = frozenset(
+    code
+    for code in (
+        getattr(asyncio.TaskGroup.__aexit__, "__code__", None),
+        getattr(getattr(asyncio.TaskGroup, "_aexit", None), "__code__", None),
+        asyncio.tasks._wait.__code__,  # type: ignore[attr-defined]  # where asyncio.wait waits  # noqa: SLF001
+        asyncio.wait_for.__code__,
+    )
+    if code is not None
+)
+
+
+def _waiter(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
+    return getattr(task, "_fut_waiter", None)
+
+
+def _is_blocked(task: asyncio.Task[Any]) -> bool:
+    waiter = _waiter(task)
+    return waiter is not None and not waiter.done() and not _is_about_to_end(waiter)
+
+
+def _is_about_to_end(waiter: asyncio.Future[Any]) -> bool:
+    """A gathering future whose children have all ended, and whose callback has not run yet. (One failed child is seen in QUIET_TURNS.)"""
+    children: list[asyncio.Future[Any]] | None = getattr(waiter, "_children", None)
+    return (
+        children is not None
+        and bool(children)
+        and (all(child.done() for child in children) or any(_is_about_to_end(child) for child in children))
+    )
+
+
+def _awaits_branches(task: asyncio.Task[Any], branches: set[asyncio.Task[Any]]) -> bool:
+    waiter = _waiter(task)
+    if waiter is None:
+        return False
+    if isinstance(waiter, asyncio.Task):
+        return waiter in branches
+    children = getattr(waiter, "_children", None)
+    if children:
+        return all(_is_branch(child, branches) for child in children)
+    return _innermost(task) in _PARENTS
+
+
+def _is_branch(future: asyncio.Future[Any], branches: set[asyncio.Task[Any]]) -> bool:
+    if future.done() or future in branches:
+        return True
+    children: list[asyncio.Future[Any]] | None = getattr(future, "_children", None)
+    return children is not None and bool(children) and all(_is_branch(child, branches) for child in children)
+
+
+def _innermost(task: asyncio.Task[Any]) -> Any:
+    coroutine: Any = task.get_coro()
+    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
+        coroutine = inner
+    return getattr(coroutine, "cr_code", None)
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    stack = task.get_stack(limit=1)
+    if not stack:
+        return task.get_name()
+    return f"{stack[-1].f_code.co_qualname} ({stack[-1].f_code.co_filename}:{stack[-1].f_lineno})"
