@@ -60,7 +60,7 @@ def _make_data(data: Path, program: Program, *, major: int, sync: bool, lock_fd:
         program.identity.give(making)
         child = subprocess.Popen(
             [program.bin_dir / "initdb", "-D", making, "-U", "postgres", "-E", "UTF8", "-A", "trust",
-             "--no-instructions", *locale, *([] if sync else ["--no-sync"])],
+             "--no-instructions", "--lc-messages=C", *locale, *([] if sync else ["--no-sync"])],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             env=environment(), cwd="/", pass_fds=[lock_fd],
             preexec_fn=program.identity.enter(signal.SIGKILL),  # noqa: PLW1509 what it does is safe in a fork

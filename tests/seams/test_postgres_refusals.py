@@ -180,6 +180,8 @@ def test_root_in_somebodys_home_runs_as_that_user_with_copied_binaries_and_chang
     closed, home = folder / "closed", folder / "home"
     closed.mkdir(mode=0o700)
     package = find_binaries().parent.parent
+    if not package.with_name(package.name + ".libs").exists():
+        pytest.skip("only a wheel's binaries can be copied")
     for source in (package, package.with_name(package.name + ".libs")):
         shutil.copytree(source, closed / source.name, symlinks=True)
     home.mkdir(mode=0o700)
