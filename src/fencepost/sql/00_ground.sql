@@ -34,6 +34,11 @@ create function fencepost.now_() returns timestamptz language sql stable as $law
   select coalesce((select m.test_now from fencepost.meta m where m.test), transaction_timestamp())
 $law$;
 
+-- What a starting process asserts: it may see no table (00.8, 00.9).
+create function fencepost.read_version() returns integer language sql stable as $law$ select m.schema_version from fencepost.meta m $law$;
+
+create function fencepost.read_clock() returns timestamptz language sql stable as $law$ select fencepost.now_() $law$;
+
 -- Every engine door begins here and hands the instant inward.
 create function fencepost.enter_() returns timestamptz language plpgsql volatile as $law$
 begin

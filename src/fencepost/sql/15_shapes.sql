@@ -253,7 +253,10 @@ create table fencepost.event (
     'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved',
     'run.completed', 'run.failed', 'run.cancelled',
     'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost',
-    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted')),
+    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
+    -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
+    'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
+    'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped')),
   number integer,                           -- the attempt it belongs to
   data   jsonb,
   tx     bigint not null default (pg_current_xact_id()::text::bigint),
@@ -264,10 +267,12 @@ create index event_tx on fencepost.event using brin (tx);
 
 -- The trigger's list is generated from `move`; a test compares the two. AFTER, so that it locks nothing of its own.
 do $law$ begin
-  execute format($t$create trigger task_moves after update on fencepost.task for each row when (
+  execute format($t$create trigger task_moves after update on %s for each row when (
     (old.state <> new.state and (old.state, new.state) not in (%s)) or new.number < old.number or new.seq < old.seq or new.rid <> old.rid)
-    execute function fencepost.refuse_move_()$t$,
-    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m));
+    execute function %s$t$,
+    'fencepost.task'::regclass,
+    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m),
+    'fencepost.refuse_move_()'::regprocedure);
 end $law$;
 
 -- A task leaves only to an outcome, by a move the table knows. Once a statement, not once a row.

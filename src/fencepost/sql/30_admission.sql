@@ -107,7 +107,9 @@ begin
      order by r.rid
   loop
     select greatest(1, coalesce((select max(e.seq) from fencepost.event e where e.rid = v_run.rid), 0),
-                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0)) + 1 into v_seq;
+                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0),
+                       coalesce((select max(greatest(w.seq, w.opened_seq)) from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v_run.rid), 0)) + 1
+      into v_seq;
     insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, number, seq, on_lost, parent)
     values (v_run.rid, v_run.lane, v_run.org, 'queued', v_run.priority, _now, _now - v_run.priority * interval '60 s',
             coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)

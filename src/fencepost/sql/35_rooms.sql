@@ -12,6 +12,7 @@
 -- Resolves every armed wait of the run that can resolve now; a parked run for which one did goes back to the line.
 -- A signal is looked for before the hour: one that was sent in time is delivered even if the clock has passed.
 create function fencepost.settle_(_rid bigint, _now timestamptz) returns integer language plpgsql volatile as $law$
+-- unfenced: waits belong to the run; the caller holds it.
 declare v_task record; w record; s record; v_seq integer; v_done integer := 0; v_state text; v_value text;
 begin
   select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
@@ -57,6 +58,7 @@ end $law$;
 -- whatever is brought; what was brought is kept as evidence.
 create function fencepost.end_runs_(_rids bigint[], _statuses text[], _outputs text[], _errors text[], _ended text, _now timestamptz)
 returns void language plpgsql volatile as $law$
+-- unfenced: its callers are the gate's doors, and the doors that take no fence by decision; each holds the rows.
 declare w record; v_seq integer; v_parents bigint[]; v_parent bigint;
 begin
   for w in select b.rid, b.kind, b.name, b.ordinal from fencepost.boundary b where b.rid = any (_rids) and b.state = 'armed' order by b.rid, b.opened_seq loop
@@ -68,7 +70,7 @@ begin
   select i.rid, 'run', 'result', 1, t.fence, i.status = 'completed', coalesce(i.output, i.error), _now
     from unnest(_rids, _statuses, _outputs, _errors) as i(rid, status, output, error)
     cross join lateral (select t.fence, t.state from fencepost.task t where t.rid = i.rid limit 1) t
-   where t.state = 'cancelling' and t.fence is not null and i.status <> 'cancelled' and _ended = 'finished';
+   where t.state = 'cancelling' and t.fence is not null and i.status in ('completed', 'failed') and _ended = 'finished';
   with i as materialized (
       select i.rid, t.number, t.fence, t.holder, t.claimed_at, t.begun, t.tries, t.seq + 1 as seq, t.parent,
              case when t.state = 'cancelling' then 'cancelled' else i.status end as status,
@@ -88,7 +90,8 @@ begin
   if found then delete from fencepost.watcher x where x.rid = any (_rids); end if;
   if v_parents is not null then
     foreach v_parent in array v_parents loop
-      perform fencepost.settle_(v_parent, _now);
+      -- A running parent looks for itself: every result of a leg gets its place from the leg's own calls (50.4).
+      perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';
       perform fencepost.let_go_(v_parent, _now);
       perform fencepost.hint_(v_parent);
     end loop;
@@ -103,6 +106,7 @@ $law$;
 
 -- A cancelling run that no leg runs any more ends when its descendants have ended, or when the grace is over (80.4).
 create function fencepost.let_go_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: it acts only where no fence is alive.
 declare v_task record;
 begin
   select t.fence, t.cancel_until, t.seq, t.number,

@@ -34,8 +34,7 @@ begin
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
-    select array_agg(l.rid) into v_locked
-      from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l;
+    v_locked := array(select l.rid from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l);
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
@@ -77,6 +76,7 @@ $law$;
 
 -- Takes the given rows (already locked by the caller's statement) for a holder, and says all that is needed to run them.
 create function fencepost.take_(_rids bigint[], _holder uuid, _request bigint, _now timestamptz) returns setof fencepost.claimed_ language plpgsql volatile as $law$
+-- unfenced: the fence is given here; the caller locked what waits
 begin
   return query
   with u as (update fencepost.task t
@@ -254,6 +254,7 @@ end $law$;
 
 -- The caller holds the rows: back to the line, no try charged.
 create function fencepost.return_(_rid bigint, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: the caller holds the row and has judged its fence
 declare v_task record;
 begin
   perform fencepost.close_leg_(array[_rid], 'given_back', _reason, _now);

@@ -9,8 +9,41 @@
 --        50.7   a mark is leased by the living fence it names: with the fence gone it is unknown, and nothing deletes it
 --        50.10  failures are kept like values
 --        50.11  ask_mark says whether the death of a mark's holder is confirmed, and since when
--- OWNS   boundary, map, row, late
+--        00.3   asked again by the same fence with the same value, a door that keeps gives the same answer
+--        90.1   a record that is written over leaves what it told, at its place in the run's sequence
+-- OWNS   boundary, map, row, late; writes task, event
 -- LOCKS  run rows ascending (hold_)
+
+-- 90.1. A mark that is taken over, a failure set aside and asked again: the places they had stay theirs.
+create function fencepost.keep_boundary_place_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+declare v_wait boolean := old.kind in ('sleep', 'signal') or old.kind = 'child' and old.state <> 'kept';
+begin
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  select old.rid, i.seq, i.at, i.type, old.number, jsonb_build_object('kind', old.kind, 'name', old.name, 'ordinal', old.ordinal)
+    from (values (old.opened_seq, coalesce(old.opened_at, old.at), new.opened_seq is distinct from old.opened_seq and old.seq is distinct from old.opened_seq,
+                  case old.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end),
+                 (old.seq, old.at, new.seq is distinct from old.seq,
+                  case when v_wait then 'wait.' else old.kind || '.' end
+                  || case old.state when 'set_aside' then case when v_wait then 'cancelled' else 'failed' end else old.state end)) as i(seq, at, gone, type)
+   where i.seq is not null and i.gone;
+  return null;
+end $law$;
+create trigger boundary_place after update on fencepost.boundary for each row
+  when (old.opened_seq is distinct from new.opened_seq and old.opened_seq is not null or old.seq is distinct from new.seq and old.seq is not null)
+  execute function fencepost.keep_boundary_place_();
+
+create function fencepost.keep_row_place_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+begin
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  select m.rid, i.seq, old.at, i.type, old.number, jsonb_build_object('map', m.name, 'key', old.key)
+    from fencepost.map m
+    cross join (values (old.opened_seq, new.opened_seq, 'row.marked'), (old.seq, new.seq, 'row.' || old.state)) as i(seq, instead, type)
+   where m.mid = old.mid and i.seq is not null and i.instead is distinct from i.seq;
+  return null;
+end $law$;
+create trigger row_place after update on fencepost.row for each row
+  when (old.opened_seq is distinct from new.opened_seq and old.opened_seq is not null or old.seq is distinct from new.seq and old.seq is not null)
+  execute function fencepost.keep_row_place_();
 
 -- Answers: marked · standing (another fence's mark, and `_agains` does not permit to take it over) · done (then state, value)
 --          · stale · cancelled · again.  A time-out is durable here: `until` (40.12).
@@ -49,7 +82,8 @@ begin
                       else 'done' end from ok;
 end $law$;
 
--- First write wins. Answers: kept · kept_before (then state and value are the record) · stale · again. `seq` is the place of
+-- First write wins. Answers: kept (also to the fence that kept this very value before) · kept_before (then state and value are the
+-- record) · stale · again. `seq` is the place of
 -- the result among all results of the run. A cancelling run's step is kept: it happened.
 create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text[], _names text[], _ordinals integer[], _hashes text[],
   _repeatables boolean[], _oks boolean[], _values text[])
@@ -60,10 +94,11 @@ begin
   return query
   with ok as materialized (
       select i.*, b.state as was, b.seq as was_seq, b.value as was_value,
+             b.fence = i.fence and b.state = case when i.ok then 'kept' else 'failed' end and b.value is not distinct from i.value as same,
              row_number() over (partition by i.rid, i.kind, i.name, i.ordinal order by i.ord) as nth
         from unnest(v_held, _fences, _kinds, _names, _ordinals, _hashes, _repeatables, _oks, _values)
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, kind, name, ordinal, hash, repeatable, ok, value)
-        left join lateral (select b.state, b.seq, b.value from fencepost.boundary b
+        left join lateral (select b.state, b.seq, b.value, b.fence from fencepost.boundary b
                             where b.rid = i.rid and b.kind = i.kind and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
     new as materialized (
       select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
@@ -77,8 +112,9 @@ begin
     m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
     up as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
             where t.rid = any (array(select m.rid from m)))
-  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
-         coalesce(n.nseq::integer, ok.was_seq), case when n.ord is null then ok.was end, case when n.ord is null then ok.was_value end
+  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null or ok.same then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
+         case when ok.how = 'held' then coalesce(n.nseq::integer, ok.was_seq) end,
+         case when ok.how = 'held' and n.ord is null then ok.was end, case when ok.how = 'held' and n.ord is null then ok.was_value end
     from ok left join lateral (select n.ord, n.nseq from new n where n.ord = ok.ord limit 1) n on true;
 end $law$;
 
@@ -91,14 +127,17 @@ begin
   select b.rid, 'step', b.name, b.ordinal, _fence, _ok, _value, v_now from fencepost.boundary b
    where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and b.fence = _fence and b.state = 'marked'
      and not exists (select from fencepost.late l where l.rid = _rid and l.kind = 'step' and l.name = _name and l.ordinal = _ordinal and l.fence = _fence);
-  return case when found then 'evidence' else 'nothing' end;
+  return case when found or exists (select from fencepost.late l where l.rid = _rid and l.kind = 'step' and l.name = _name and l.ordinal = _ordinal
+                                       and l.fence = _fence and l.ok = _ok and l.value is not distinct from _value) then 'evidence' else 'nothing' end;
 end $law$;
 
 -- 50.11. Milliseconds since the death of the mark's holder was confirmed; null while it is not. A mark of this very fence: null.
+-- A redrive brings its origin's marks along: their attempts are the origin's.
 create function fencepost.ask_mark(_rid bigint, _name text, _ordinal integer) returns bigint language sql stable as $law$
+  with recursive o(rid) as (select _rid union select r.origin from o join lateral (select r.origin from fencepost.run r where r.rid = o.rid limit 1) r on r.origin is not null)
   select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint
     from fencepost.boundary b
-    join lateral (select a.holder from fencepost.attempt a where a.rid = b.rid and a.fence = b.fence limit 1) a on true
+    join lateral (select a.holder from o join fencepost.attempt a on a.rid = o.rid and a.fence = b.fence limit 1) a on true
     join lateral (select i.gone_at from fencepost.incarnation i where i.id = a.holder limit 1) i on true
    where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and i.gone_at is not null
 $law$;
@@ -117,7 +156,9 @@ begin
   if v_was is null or v_was = 'set_aside' then
     insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, at, opened_at)
     values (_rid, 'map', _name, _ordinal, 'open', h.seq + 1, h.number, _fence, _hash, _repeatable, v_now, v_now)
-    on conflict (rid, kind, name, ordinal) do update set state = 'open', seq = null, opened_seq = excluded.opened_seq, loose = false, at = excluded.at;
+    on conflict (rid, kind, name, ordinal) do update
+       set state = 'open', seq = null, opened_seq = excluded.opened_seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+           repeatable = excluded.repeatable, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at;
     update fencepost.task t set seq = t.seq + 1 where t.rid = _rid;
   end if;
   insert into fencepost.map (rid, name, ordinal, total) values (_rid, _name, _ordinal, 0) on conflict (rid, name, ordinal) do nothing;
@@ -147,7 +188,8 @@ begin
       if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
       v_rid := h.rid; v_seq := h.seq;
     end if;
-    select r.state, r.fence, r.repeatable into v_row from fencepost.row r where r.mid = h.mid and r.index = h.index;
+    select r.state, r.fence, r.repeatable into v_row from fencepost.row r
+     where r.mid = h.mid and r.index = h.index and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
     if v_row.state in ('waiting', 'again') or (v_row.state = 'marked' and v_row.repeatable and v_row.fence <> h.fence) then
       v_seq := v_seq + 1;
       update fencepost.row r set state = 'marked', fence = h.fence, number = h.number, opened_seq = v_seq, at = v_now where r.mid = h.mid and r.index = h.index;
@@ -160,7 +202,7 @@ begin
   if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
 end $law$;
 
--- Answers: kept · kept_before · stale · again. `_states`: kept | failed | skipped.
+-- Answers: kept (also to the fence that kept this very value before) · kept_before · stale · again. `_states`: kept | failed | skipped.
 create function fencepost.keep_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[], _states text[], _values text[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
@@ -171,16 +213,22 @@ begin
     ord := h.ord; answer := h.how;
     if h.how = 'held' then
       if v_rid is distinct from h.rid then
-        if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+        if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
         v_rid := h.rid; v_seq := h.seq;
       end if;
       update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq + 1, fence = h.fence, number = h.number, at = v_now
-       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again');
-      if found then v_seq := v_seq + 1; answer := 'kept'; else answer := 'kept_before'; end if;
+       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again')
+         and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
+      if found then
+        v_seq := v_seq + 1; answer := 'kept';
+      else
+        answer := case when exists (select from fencepost.row r where r.mid = h.mid and r.index = h.index and r.fence = h.fence and r.state = h.becomes
+                                       and r.value is not distinct from h.value) then 'kept' else 'kept_before' end;
+      end if;
     end if;
     return next;
   end loop;
-  if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+  if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
 end $law$;
 
 -- Pages of a map's rows by index, at most `_bytes` of payload (a larger one travels alone); an empty page is the end.

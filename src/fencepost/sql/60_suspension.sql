@@ -26,6 +26,11 @@ declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fen
 begin
   foreach h in array v_held loop
     ord := h.ord; resolved := null; due_ms := null;
+    -- The park of this very fence, asked again after its answer was lost (00.3).
+    if h.how = 'stale' and _parks[h.ord] and exists (
+      select from fencepost.attempt a where a.rid = h.rid and a.fence = _fences[h.ord] and a.ended = 'parked' and a.reason is null) then
+      answer := 'parked'; return next; continue;
+    end if;
     if h.how <> 'held' or h.state = 'cancelling' then
       answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue;
     end if;
@@ -38,7 +43,10 @@ begin
       else
         insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, asked_ms, until, at, opened_at)
         values (h.rid, w.kind, w.name, w.ordinal, 'armed', v_seq + 1, h.number, _fences[h.ord], w.hash, w.ms, v_now + w.ms * interval '1 ms', v_now, v_now)
-        on conflict (rid, kind, name, ordinal) do nothing;
+        on conflict (rid, kind, name, ordinal) do update
+           set state = 'armed', opened_seq = excluded.opened_seq, seq = null, number = excluded.number, fence = excluded.fence, hash = excluded.hash, value = null,
+               asked_ms = excluded.asked_ms, until = excluded.until, loose = false, at = excluded.at, opened_at = excluded.opened_at
+         where b.state = 'set_aside';
         if found then v_seq := v_seq + 1; end if;
       end if;
     end loop;
@@ -158,13 +166,12 @@ begin
     select t.rid from fencepost.task t where t.lane = _lane and t.due_at <= _now order by t.due_at, t.rid limit v_most for no key update skip locked) x;
   if v_rids is null then return 0; end if;
   foreach v_rid in array v_rids loop
-    if fencepost.settle_(v_rid, _now) = 0 then
-      -- Nothing to settle: a delayed entry of the line whose hour has come.
-      update fencepost.task t set due_at = null, seq = t.seq + 1 where t.rid = v_rid and t.state = 'queued' and t.due_at <= _now;
-      if found then
-        insert into fencepost.event (rid, seq, at, type, number)
-        select t.rid, t.seq, _now, 'run.woken', nullif(t.number, 0) from fencepost.task t where t.rid = v_rid;
-      end if;
+    perform fencepost.settle_(v_rid, _now) from fencepost.task t where t.rid = v_rid and t.state = 'parked';
+    -- A delayed entry of the line whose hour has come.
+    update fencepost.task t set due_at = null, seq = t.seq + 1 where t.rid = v_rid and t.state = 'queued' and t.due_at <= _now;
+    if found then
+      insert into fencepost.event (rid, seq, at, type, number)
+      select t.rid, t.seq, _now, 'run.woken', nullif(t.number, 0) from fencepost.task t where t.rid = v_rid;
     end if;
     v_woken := v_woken + 1;
   end loop;

@@ -43,7 +43,8 @@ begin
     for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
                 and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
       insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
-      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed', _values[array_position(_rids, t.rid)], v_now
+      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed',
+             coalesce(v_outputs[array_position(v_end, t.rid)], v_errors[array_position(v_end, t.rid)]), v_now
         from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
       perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
       perform fencepost.let_go_(h.rid, v_now);
@@ -91,6 +92,7 @@ end $law$;
 -- A leg's end that does not end the run. Answers: retrying · unknown · parked · failed.
 create function fencepost.turn_(_rid bigint, _ending text, _value text, _delay_ms bigint, _most_tries integer, _digest text, _now timestamptz)
 returns text language plpgsql volatile as $law$
+-- unfenced: the gate has judged.
 declare t record; v_error jsonb;
 begin
   select x.* into t from fencepost.task x where x.rid = _rid;
@@ -122,13 +124,17 @@ begin
     return 'failed';
   end if;
   perform fencepost.close_leg_(array[_rid], 'retrying', null, _now);
-  update fencepost.boundary b set state = 'set_aside' where b.rid = _rid and b.state = 'failed';
-  update fencepost.boundary b set loose = true where b.rid = _rid and b.state in ('kept', 'arrived', 'timed_out', 'cancelled');
-  -- Waits still armed are answered when the code asks for them again.
-  update fencepost.boundary b set loose = true where b.rid = _rid and b.state = 'armed';
+  -- Failures are set aside, and waits that lost a race: asked for again, they are done and armed again. All else is answered when
+  -- the code asks for it, and may stay unasked (50.4).
+  update fencepost.boundary b set loose = true, state = case when b.state in ('failed', 'cancelled') then 'set_aside' else b.state end where b.rid = _rid;
+  update fencepost.row r set state = 'again', seq = null, value = null
+    from fencepost.map m
+   where m.rid = _rid and r.mid = m.mid and r.state in ('failed', 'skipped')
+     and not exists (select from fencepost.boundary b where b.rid = m.rid and b.kind = 'map' and b.name = m.name and b.ordinal = m.ordinal and b.state = 'kept');
   update fencepost.task x
      set state = 'queued', tries = t.tries + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
-         ready_at = _now + _delay_ms * interval '1 ms', turn_at = _now + _delay_ms * interval '1 ms' - t.priority * interval '60 s',
+         ready_at = _now + coalesce(_delay_ms, 0) * interval '1 ms',
+         turn_at = _now + coalesce(_delay_ms, 0) * interval '1 ms' - t.priority * interval '60 s',
          due_at = case when _delay_ms > 0 then _now + _delay_ms * interval '1 ms' end, trouble = _value, seq = t.seq + 1
    where x.rid = _rid;
   insert into fencepost.event (rid, seq, at, type, number, data)
@@ -141,23 +147,30 @@ end $law$;
 create function fencepost.cancel_run(_org text, _id text, _reason text, _grace_ms integer)
 returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_level bigint[]; v_rids bigint[] := '{}'; v_rid bigint; t record;
+declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_rid bigint; t record;
 begin
   select r.rid into v_root from fencepost.run r where r.org = _org and r.id = _id;
   if v_root is null then return query select 'unknown_run', null::text; return; end if;
-  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_root]) a(rid)) || v_root) order by x.rid for no key update;
+  -- Everything that exists of the tree, at once and ascending, also below runs that have ended. What was born meanwhile is not waited
+  -- for out of order: it is free in a moment, and the door is asked again (55P03 is weather).
+  v_more := array[v_root];
+  while cardinality(v_more) > 0 loop
+    if v_tree = '{}' then
+      v_tree := v_root || array(select d.rid from fencepost.descendants_(array[v_root]) d(rid));
+      perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_root]) a(rid)) || v_tree) order by x.rid for no key update;
+    else
+      v_tree := v_tree || v_more;
+      perform from fencepost.task x where x.rid = any (v_more) order by x.rid for no key update nowait;
+    end if;
+    v_more := array(select d.rid from fencepost.descendants_(array[v_root]) d(rid) where not (d.rid = any (v_tree)));
+  end loop;
   if not exists (select from fencepost.task x where x.rid = v_root) then
-    return query select case o.status when 'cancelled' then 'accepted' else 'too_late' end, o.status from fencepost.outcome o where o.rid = v_root;
+    return query select case o.status when 'completed' then 'too_late' when 'failed' then 'too_late' when 'cancelled' then 'accepted' else 'unknown_run' end, o.status
+      from (select v_root as rid) i left join lateral (select o.status from fencepost.outcome o where o.rid = i.rid limit 1) o on true;
     return;
   end if;
-  v_level := array[v_root];
-  while v_level is not null loop
-    v_rids := v_rids || v_level;
-    perform from fencepost.task x where x.parent = any (v_level) order by x.rid for no key update;
-    select array_agg(x.rid order by x.rid) into v_level from fencepost.task x where x.parent = any (v_level);
-  end loop;
-  -- Descendants first: a parent ends after its children.
-  for v_rid in select x.rid from unnest(v_rids) with ordinality x(rid, n) order by x.n desc loop
+  -- Descendants first (a child's id is larger): a parent ends after its children.
+  for v_rid in select x.rid from unnest(v_tree) x(rid) order by x.rid desc loop
     select x.* into t from fencepost.task x where x.rid = v_rid;
     if not found or t.state = 'cancelling' then continue; end if;
     if t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then
@@ -182,27 +195,36 @@ end $law$;
 create function fencepost.end_run(_org text, _id text, _by text, _reason text) returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
+  v_error text := json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text;
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
   if v_rid is null then return query select 'unknown_run', null::text; return; end if;
   perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
   if not exists (select from fencepost.task x where x.rid = v_rid) then
-    return query select 'too_late', o.status from fencepost.outcome o where o.rid = v_rid; return;
+    -- Asked again after a lost reply, the same word gets the same answer.
+    return query select case when o.status is null then 'unknown_run' when o.error = v_error then 'done' else 'too_late' end, o.status
+      from (select v_rid as rid) i left join lateral (select o.status, o.error from fencepost.outcome o where o.rid = i.rid limit 1) o on true;
+    return;
   end if;
-  perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text],
-    array[json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text], 'lost', v_now);
+  perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text], array[v_error], 'lost', v_now);
   return query select 'done', o.status from fencepost.outcome o where o.rid = v_rid;
 end $law$;
 
--- 30.8, 30.9. Anybody who waits may ask; no worker is needed. True when the run ended by it.
+-- 30.8, 30.9. Anybody who waits may ask; no worker is needed. True when the run ended by its bound.
 create function fencepost.judge_bound(_org text, _id text) returns boolean language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
-  if not exists (select from fencepost.task t where t.rid = v_rid and t.claim_by <= v_now) then return false; end if;
-  perform from fencepost.task t where t.rid = v_rid for no key update;
-  return fencepost.expire_(array[v_rid], v_now) > 0;
+  if exists (select from fencepost.task t where t.rid = v_rid and t.claim_by <= v_now) then
+    perform from fencepost.task t where t.rid = v_rid for no key update;
+    perform fencepost.expire_(array[v_rid], v_now);
+  end if;
+  return exists (select from fencepost.outcome o where o.rid = v_rid and o.status = 'failed' and o.error = fencepost.expired_());
 end $law$;
+
+create function fencepost.expired_() returns text language sql immutable as $law$
+  select '{"code":"ADMISSION_EXPIRED","message":"no worker claimed the run within its bound"}'
+$law$;
 
 create function fencepost.expire_(_rids bigint[], _now timestamptz) returns integer language plpgsql volatile as $law$
 declare v_rids bigint[];
@@ -210,7 +232,7 @@ begin
   select array_agg(t.rid) into v_rids from fencepost.task t where t.rid = any (_rids) and t.state = 'queued' and t.claim_by <= _now;
   if v_rids is null then return 0; end if;
   perform fencepost.end_runs_(v_rids, array_fill('failed'::text, array[cardinality(v_rids)]), array_fill(null::text, array[cardinality(v_rids)]),
-    array_fill('{"code":"ADMISSION_EXPIRED","message":"no worker claimed the run within its bound"}'::text, array[cardinality(v_rids)]), 'finished', _now);
+    array_fill(fencepost.expired_(), array[cardinality(v_rids)]), 'finished', _now);
   return cardinality(v_rids);
 end $law$;
 

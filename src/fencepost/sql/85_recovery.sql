@@ -1,10 +1,10 @@
--- 85_recovery.sql: what becomes of work whose worker is gone, and how the unknown is resolved.
+-- 85_recovery.sql: what becomes of work whose worker is gone.
 --
 -- LAW    85.1   verdicts are unique: a lost attempt has left its holder, so no second sweep finds it
 --        85.2   a verdict is conditional on the row it was decided on, under that row's lock; it never claims
 --        85.3   from silence: a full lease observed by this observer's incarnation, counted anew after it was deaf; or proof of death
 --        85.4   recovery needs no queue: any worker's beat does it, in bounded pieces; what a fault cuts off the next beat finds
---        85.5   unknown steps, rows and attempts are resolved once, with an audit line; redrive is a new admission
+--        85.5   how the unknown is resolved: 87_resolution
 --        85.6   sweeps are bounded, skip what is locked, and page on
 --        85.7   one rule of loss: replay | fail | ask, as stored at admission
 --        40.9   a beat names its incarnation; an ended one is told `buried`
@@ -17,6 +17,7 @@
 
 -- THE RULE OF LOSS. The caller holds the row and its ancestors. `_reason` is kept with the attempt.
 create function fencepost.lose_(_rid bigint, _reason text, _now timestamptz) returns text language plpgsql volatile as $law$
+-- unfenced: it is the fence that is judged here.
 declare t record; v_error text; v_code text;
 begin
   select x.* into t from fencepost.task x where x.rid = _rid and x.fence is not null;
@@ -70,19 +71,22 @@ begin
                   and not exists (select from fencepost.ancestors_(array[r.rid]) a(rid) where not (a.rid = any (v_locked))) order by r.rid);
 end $law$;
 
--- Loses what the given incarnations still hold, at most `_most`. Returns how many.
+-- Loses what the given incarnations still hold, page by page until `_most` are lost: what is locked hides nobody (85.6). Returns how many.
 create function fencepost.reap_(_holders uuid[], _reason text, _most integer, _now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+declare v_rids bigint[]; v_rid bigint; v_after bigint := 0; v_n integer := 0;
 begin
-  select array_agg(t.rid order by t.rid) into v_rids from (
-    select t.rid from unnest(_holders) i(id) cross join lateral (select t.rid from fencepost.task t where t.holder = i.id) t limit _most) t;
-  if v_rids is null then return 0; end if;
-  foreach v_rid in array fencepost.seize_(v_rids) loop
-    -- Again under the lock (85.2): whoever finished in the meantime is not lost.
-    if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
-      perform fencepost.lose_(v_rid, _reason, _now);
-      v_n := v_n + 1;
-    end if;
+  while v_n < _most loop
+    v_rids := array(select t.rid from unnest(_holders) i(id) cross join lateral (
+        select t.rid from fencepost.task t where t.holder = i.id and t.rid > v_after order by t.rid limit _most) t order by t.rid limit _most);
+    exit when v_rids = '{}';
+    v_after := v_rids[cardinality(v_rids)];
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      -- Again under the lock (85.2): whoever finished in the meantime is not lost.
+      if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
+        perform fencepost.lose_(v_rid, _reason, _now);
+        v_n := v_n + 1;
+      end if;
+    end loop;
   end loop;
   return v_n;
 end $law$;
@@ -91,7 +95,7 @@ end $law$;
 -- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
 -- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped}.
 create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
-declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_silent uuid[]; v_reaped integer := 0; v_woken integer; v_due timestamptz;
+declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_reaped integer := 0; v_woken integer; v_due timestamptz;
   v_lost jsonb; v_cancel jsonb; v_peers jsonb;
 begin
   select i.* into me from fencepost.incarnation i where i.id = _id for no key update;
@@ -118,11 +122,8 @@ begin
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
   v_reaped := v_reaped + fencepost.reap_late_(v_now);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
-  perform fencepost.expire_(fencepost.seize_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100)), v_now);
-  foreach v_rid in array fencepost.seize_(array(select t.rid from fencepost.task t where t.state = 'cancelling' and t.cancel_until <= v_now order by t.cancel_until limit 100)) loop
-    perform fencepost.lose_(v_rid, 'grace_over', v_now);
-    perform fencepost.let_go_(v_rid, v_now);
-  end loop;
+  perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
+  perform fencepost.end_graces_(v_now);
 
   -- What the worker believes to hold and does not; what it holds and should stop.
   select jsonb_agg(jsonb_build_object('rid', h.rid, 'number', h.number)) into v_lost from unnest(_held_rids, _held_numbers) h(rid, number)
@@ -139,7 +140,7 @@ end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
 create function fencepost.inquire_(_me uuid, _boot_id text, _pid_namespace text, _observing_since timestamptz, _dead uuid[], _now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_gone uuid[]; v_silent uuid[]; v_n integer := 0;
+declare v_gone uuid[]; v_silent uuid[];
 begin
   select array_agg(i.id) into v_gone from (
     select i.id from fencepost.incarnation i
@@ -158,29 +159,55 @@ begin
     update fencepost.incarnation i set ended_at = _now, ended = 'silent' where i.id = any (v_silent);
     delete from fencepost.sleeper s where s.holder = any (v_silent);
   end if;
-  -- Also what an earlier sweep ended and could not finish (85.4).
-  v_n := fencepost.reap_(array(
-    select i.id from fencepost.incarnation i where i.ended is not null and i.ended_at > _now - interval '30 days'
-       and exists (select from fencepost.task t where t.holder = i.id) order by i.ended_at limit 20), 'holder_gone', 100, _now);
-  return v_n;
+  -- Also what an earlier sweep ended and could not finish (85.4): of all who hold anything, those who are not alive. As many index
+  -- probes as there are holders.
+  return fencepost.reap_(array(
+    with recursive h(holder) as (
+      (select t.holder from fencepost.task t where t.holder is not null order by t.holder limit 1)
+      union all
+      select n.holder from h cross join lateral (select t.holder from fencepost.task t where t.holder > h.holder order by t.holder limit 1) n)
+    select h.holder from h where not exists (select from fencepost.incarnation i where i.id = h.holder and i.ended is null)), 'holder_gone', 100, _now);
 end $law$;
 
 -- 40.12. A step's durable deadline, a lease past: the attempt is fenced out, however healthy its worker's heartbeat.
 create function fencepost.reap_late_(_now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+declare v_rids bigint[]; v_seen bigint[] := '{}'; v_rid bigint; v_n integer := 0;
 begin
-  select array_agg(distinct b.rid) into v_rids from (
-    select b.rid from fencepost.boundary b
-      cross join lateral (select t.fence, t.holder from fencepost.task t where t.rid = b.rid and t.fence = b.fence limit 1) t
-      cross join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder limit 1) i
-     where b.state = 'marked' and b.until is not null and b.until <= _now - i.lease_ms * interval '1 ms' order by b.until limit 100) b;
-  if v_rids is null then return 0; end if;
-  foreach v_rid in array fencepost.seize_(v_rids) loop
-    if exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid and t.fence = b.fence
-                where b.rid = v_rid and b.state = 'marked' and b.until <= _now) then
-      perform fencepost.lose_(v_rid, 'deadline_passed', _now);
+  while v_n < 100 loop
+    v_rids := array(
+      select distinct b.rid from (
+        select b.rid from fencepost.boundary b
+          cross join lateral (select t.fence, t.holder from fencepost.task t where t.rid = b.rid and t.fence = b.fence limit 1) t
+          cross join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder limit 1) i
+         where b.state = 'marked' and b.until is not null and b.until <= _now - i.lease_ms * interval '1 ms' and not (b.rid = any (v_seen))
+         order by b.until limit 100) b);
+    exit when v_rids = '{}';
+    v_seen := v_seen || v_rids;
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      if exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid and t.fence = b.fence join fencepost.incarnation i on i.id = t.holder
+                  where b.rid = v_rid and b.state = 'marked' and b.until <= _now - i.lease_ms * interval '1 ms') then
+        perform fencepost.lose_(v_rid, 'deadline_passed', _now);
+        v_n := v_n + 1;
+      end if;
+    end loop;
+  end loop;
+  return v_n;
+end $law$;
+
+-- 80.4. A cancelling run whose grace is over is fenced out, and ends whatever its descendants do.
+create function fencepost.end_graces_(_now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[]; v_seen bigint[] := '{}'; v_rid bigint; v_n integer := 0;
+begin
+  while v_n < 100 loop
+    v_rids := array(select t.rid from fencepost.task t where t.state = 'cancelling' and t.cancel_until <= _now and not (t.rid = any (v_seen))
+                     order by t.cancel_until limit 100);
+    exit when v_rids = '{}';
+    v_seen := v_seen || v_rids;
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      perform fencepost.lose_(v_rid, 'grace_over', _now);
+      perform fencepost.let_go_(v_rid, _now);
       v_n := v_n + 1;
-    end if;
+    end loop;
   end loop;
   return v_n;
 end $law$;
@@ -208,9 +235,10 @@ create function fencepost.register_workflows(_id uuid, _lane integer, _names tex
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint; v_n integer := 0;
 begin
   update fencepost.incarnation i set workflows = _names where i.id = _id;
-  for v_rid in select t.rid from fencepost.task t cross join lateral (select r.name from fencepost.run r where r.rid = t.rid limit 1) r
-     where t.lane = _lane and t.park = 'code' and t.state = 'parked' and array_position(_names, r.name) is not null
-       and t.code_digest <> _digests[array_position(_names, r.name)] order by t.rid for no key update of t skip locked loop
+  for v_rid in select t.rid from fencepost.task t
+     where t.lane = _lane and t.park = 'code' and t.state = 'parked'
+       and exists (select from fencepost.run r where r.rid = t.rid and t.code_digest <> _digests[array_position(_names, r.name)])
+     order by t.rid for no key update loop
     perform fencepost.unpark_(v_rid, v_now);
     v_n := v_n + 1;
   end loop;
@@ -218,6 +246,7 @@ begin
 end $law$;
 
 create function fencepost.unpark_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: the caller holds the row, and no attempt runs.
 declare t record;
 begin
   update fencepost.task x
@@ -249,117 +278,4 @@ begin
     return query select 'refused', t.state; return;
   end if;
   return query select 'done', 'queued';
-end $law$;
-
--- 85.5. Verdicts: completed · failed · again · late · lookup. With a name: that step (or, with a key, that row of a map); without: the attempt
--- as a whole. Only while no attempt runs. The run continues when nothing of it is unknown any more, or at once when asked to look up.
--- Answers: done · refused (then `why`) · unknown_run.
-create function fencepost.resolve_unknown(_org text, _id text, _name text, _ordinal integer, _key text, _verdict text, _value text, _by text)
-returns table (answer text, why text) language plpgsql volatile as $law$
-#variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record; b record; v_late record; v_mid bigint; v_state text; v_value text := _value;
-begin
-  select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
-  if v_rid is null then return query select 'unknown_run', null::text; return; end if;
-  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
-  select x.* into t from fencepost.task x where x.rid = v_rid;
-  if not found then return query select 'refused', 'the run has ended'; return; end if;
-  if t.fence is not null or t.state = 'cancelling' then return query select 'refused', 'an attempt of the run still runs'; return; end if;
-  v_state := case _verdict when 'completed' then 'kept' when 'late' then 'kept' when 'failed' then 'failed' when 'again' then 'again' end;
-
-  if _key is not null then                                 -- a row
-    select m.mid into v_mid from fencepost.map m where m.rid = v_rid and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal)
-       and exists (select from fencepost.row r where r.mid = m.mid and r.key = _key and r.state = 'marked' and not r.repeatable) order by m.mid limit 1;
-    if v_mid is null then return query select 'refused', 'no unknown row has this key'; return; end if;
-    if v_state is null or _verdict = 'late' then return query select 'refused', 'a row is resolved completed, failed or again'; return; end if;
-    update fencepost.row r set state = v_state, value = case when v_state <> 'again' then v_value end, seq = case when v_state <> 'again' then t.seq + 1 end,
-           opened_seq = case when v_state = 'again' then t.seq + 1 else r.opened_seq end, at = v_now
-     where r.mid = v_mid and r.key = _key;
-  elsif _name is not null then                             -- a step
-    select x.* into b from fencepost.boundary x where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = coalesce(_ordinal, 1)
-       and x.state = 'marked' and not x.repeatable;
-    if not found then return query select 'refused', 'no unknown step has this name and number'; return; end if;
-    if _verdict = 'lookup' then
-      perform fencepost.unpark_(v_rid, v_now);
-      return query select 'done', null::text; return;
-    end if;
-    if _verdict = 'late' then
-      select l.* into v_late from fencepost.late l where l.rid = v_rid and l.kind = 'step' and l.name = _name and l.ordinal = b.ordinal and l.fence = b.fence
-       order by l.lid limit 1;
-      if not found then return query select 'refused', 'no late evidence of this step was kept'; return; end if;
-      update fencepost.late l set accepted = true where l.lid = v_late.lid;
-      v_state := case when v_late.ok then 'kept' else 'failed' end; v_value := v_late.value;
-    end if;
-    update fencepost.boundary x set state = v_state, value = case when v_state <> 'again' then v_value end, seq = case when v_state <> 'again' then t.seq + 1 end,
-           until = null, at = v_now
-     where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = b.ordinal;
-  else                                                     -- the attempt as a whole
-    if t.state <> 'unknown' then return query select 'refused', format('the run is %s, not unknown', t.state); return; end if;
-    if _verdict in ('completed', 'failed') then
-      if fencepost.has_unknown_(v_rid) then return query select 'refused', 'resolve its unknown steps first'; return; end if;
-      insert into fencepost.event (rid, seq, at, type, number, data)
-      values (v_rid, t.seq + 1, v_now, 'run.resolved', t.number, jsonb_build_object('verdict', _verdict, 'by', _by));
-      update fencepost.task x set seq = t.seq + 1 where x.rid = v_rid;
-      perform fencepost.end_runs_(array[v_rid], array[_verdict], array[case _verdict when 'completed' then _value end], array[case _verdict when 'failed' then _value end], 'finished', v_now);
-      return query select 'done', null::text; return;
-    end if;
-    if _verdict not in ('again', 'lookup') then return query select 'refused', 'an attempt is resolved completed, failed or again'; return; end if;
-  end if;
-  insert into fencepost.event (rid, seq, at, type, number, data)
-  values (v_rid, t.seq + 2, v_now, case _verdict when 'late' then 'late.accepted' else 'run.resolved' end, t.number,
-          jsonb_strip_nulls(jsonb_build_object('verdict', _verdict, 'step', _name, 'ordinal', _ordinal, 'row', _key, 'by', _by)));
-  -- The entry of the boundary or row itself stands at t.seq + 1; an attempt as a whole has none, so the audit line takes its place.
-  if _name is null and _key is null or _verdict = 'again' and _key is null then
-    update fencepost.event e set seq = t.seq + 1 where e.rid = v_rid and e.seq = t.seq + 2;
-    update fencepost.task x set seq = t.seq + 1 where x.rid = v_rid;
-  else
-    update fencepost.task x set seq = t.seq + 2 where x.rid = v_rid;
-  end if;
-  if t.state = 'unknown' and not fencepost.has_unknown_(v_rid) then perform fencepost.unpark_(v_rid, v_now); end if;
-  return query select 'done', null::text;
-end $law$;
-
--- 85.5. A new run from an ended one's committed steps, with their keys. `_from`: what was recorded at and after that step is set aside;
--- refused if a non-repeatable step is among that, unless named in `_again` (NAME#N). Unknown steps of the origin come along as they are.
--- Answers: created · replayed · refused (then `why`) · unknown_run.
-create function fencepost.redrive_run(_org text, _id text, _new_id text, _from_name text, _from_ordinal integer, _again text[], _by text)
-returns table (answer text, why text) language plpgsql volatile as $law$
-#variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); r record; v_rid bigint; v_cut integer; v_bad text; v_seq integer;
-begin
-  select x.* into r from fencepost.run x where x.org = _org and x.id = _id;
-  if not found then return query select 'unknown_run', null::text; return; end if;
-  if not exists (select from fencepost.outcome o where o.rid = r.rid) then return query select 'refused', 'the run has not ended'; return; end if;
-  if not fencepost.good_name_(_new_id) then return query select 'refused', 'the new id is not a usable id'; return; end if;
-  select x.rid into v_rid from fencepost.run x where x.org = _org and x.id = _new_id;
-  if found then
-    return query select case when x.origin = r.rid then 'replayed' else 'refused' end, case when x.origin is distinct from r.rid then 'the new id is taken by another launch' end
-      from fencepost.run x where x.rid = v_rid;
-    return;
-  end if;
-  if _from_name is not null then
-    select min(coalesce(b.opened_seq, b.seq)) into v_cut from fencepost.boundary b
-     where b.rid = r.rid and b.kind = 'step' and b.name = _from_name and b.ordinal = coalesce(_from_ordinal, 1);
-    if v_cut is null then return query select 'refused', 'the origin recorded no such step'; return; end if;
-    select string_agg(b.name || '#' || b.ordinal, ', ' order by coalesce(b.opened_seq, b.seq)) into v_bad from fencepost.boundary b
-     where b.rid = r.rid and b.kind = 'step' and not b.repeatable and coalesce(b.opened_seq, b.seq) >= v_cut and b.state in ('kept', 'marked')
-       and not ((b.name || '#' || b.ordinal) = any (_again));
-    if v_bad is not null then return query select 'refused', 'would repeat steps that are not repeatable: ' || v_bad || ' (name each with --again)'; return; end if;
-  end if;
-  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, key_root, submitted_at)
-  values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, r.key_root, v_now)
-  returning rid into v_rid;
-  insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, repeatable, loose, value, asked_ms, child, at, opened_at)
-  select v_rid, b.kind, b.name, b.ordinal, b.state, 1 + row_number() over w, case when b.seq is not null then 1 + row_number() over w end, b.number, b.fence, b.hash,
-         b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
-    from fencepost.boundary b
-   where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') and b.kind <> 'map' or b.state = 'marked' and not b.repeatable)
-     and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut)
-  window w as (order by coalesce(b.seq, b.opened_seq));
-  get diagnostics v_seq = row_count;
-  insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
-  values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + 1, r.on_lost);
-  insert into fencepost.event (rid, seq, at, type, data) values (v_rid, 1, v_now, 'run.admitted', jsonb_build_object('origin', _id, 'by', _by));
-  perform fencepost.rouse_(r.lane, 1);
-  return query select 'created', null::text;
 end $law$;

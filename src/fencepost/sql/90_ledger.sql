@@ -10,15 +10,18 @@ create view fencepost.ledger as
   select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.event e
   union all
   select b.rid, b.opened_seq, coalesce(b.opened_at, b.at),
-         case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end, b.number,
+         case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end,
+         coalesce((select e.number from fencepost.event e where e.rid = b.rid and e.seq < b.opened_seq and e.type = 'attempt.claimed' order by e.seq desc limit 1), b.number),
          jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
     from fencepost.boundary b where b.opened_seq is not null and b.opened_seq is distinct from b.seq
   union all
-  select b.rid, b.seq, b.at, case when b.kind in ('sleep', 'signal') or b.kind = 'child' and b.state <> 'kept' then 'wait.' else b.kind || '.' end || b.state, b.number,
+  select b.rid, b.seq, b.at, case when b.kind in ('sleep', 'signal') or b.kind = 'child' and b.state <> 'kept' then 'wait.' else b.kind || '.' end
+         || case b.state when 'set_aside' then case when b.kind in ('sleep', 'signal', 'child') then 'cancelled' else 'failed' end else b.state end, b.number,
          jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
     from fencepost.boundary b where b.seq is not null
   union all
-  select m.rid, r.opened_seq, r.at, 'row.marked', r.number, jsonb_build_object('map', m.name, 'key', r.key)
+  select m.rid, r.opened_seq, r.at, 'row.marked',
+         coalesce((select e.number from fencepost.event e where e.rid = m.rid and e.seq < r.opened_seq and e.type = 'attempt.claimed' order by e.seq desc limit 1), r.number), jsonb_build_object('map', m.name, 'key', r.key)
     from fencepost.map m join fencepost.row r on r.mid = m.mid where r.opened_seq is not null
   union all
   select m.rid, r.seq, r.at, 'row.' || r.state, r.number, jsonb_build_object('map', m.name, 'key', r.key)
@@ -100,12 +103,12 @@ $law$;
 
 -- Progress is a hint, not a transition: no event, no answer anybody waits for (90.3). A dead fence changes nothing.
 create function fencepost.note_progress(_rids bigint[], _fences uuid[], _texts text[]) returns integer language plpgsql volatile as $law$
-declare i record; v_n integer := 0;
+declare v_note record; v_n integer := 0;
 begin
-  for i in select distinct on (i.rid) i.* from unnest(_rids, _fences, _texts) with ordinality as i(rid, fence, text, ord) order by i.rid, i.ord desc loop
-    perform from fencepost.task t where t.rid = i.rid and t.fence = i.fence for no key update skip locked;
+  for v_note in select distinct on (i.rid) i.* from unnest(_rids, _fences, _texts) with ordinality as i(rid, fence, text, ord) order by i.rid, i.ord desc loop
+    perform from fencepost.task t where t.rid = v_note.rid and t.fence = v_note.fence for no key update skip locked;
     if found then
-      update fencepost.task t set progress = i.text where t.rid = i.rid and t.fence = i.fence;
+      update fencepost.task t set progress = v_note.text where t.rid = v_note.rid and t.fence = v_note.fence;
       v_n := v_n + 1;
     end if;
   end loop;

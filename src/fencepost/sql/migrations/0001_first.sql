@@ -36,6 +36,11 @@ create function fencepost.now_() returns timestamptz language sql stable as $law
   select coalesce((select m.test_now from fencepost.meta m where m.test), transaction_timestamp())
 $law$;
 
+-- What a starting process asserts: it may see no table (00.8, 00.9).
+create function fencepost.read_version() returns integer language sql stable as $law$ select m.schema_version from fencepost.meta m $law$;
+
+create function fencepost.read_clock() returns timestamptz language sql stable as $law$ select fencepost.now_() $law$;
+
 -- Every engine door begins here and hands the instant inward.
 create function fencepost.enter_() returns timestamptz language plpgsql volatile as $law$
 begin
@@ -412,7 +417,10 @@ create table fencepost.event (
     'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved',
     'run.completed', 'run.failed', 'run.cancelled',
     'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost',
-    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted')),
+    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
+    -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
+    'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
+    'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped')),
   number integer,                           -- the attempt it belongs to
   data   jsonb,
   tx     bigint not null default (pg_current_xact_id()::text::bigint),
@@ -423,10 +431,12 @@ create index event_tx on fencepost.event using brin (tx);
 
 -- The trigger's list is generated from `move`; a test compares the two. AFTER, so that it locks nothing of its own.
 do $law$ begin
-  execute format($t$create trigger task_moves after update on fencepost.task for each row when (
+  execute format($t$create trigger task_moves after update on %s for each row when (
     (old.state <> new.state and (old.state, new.state) not in (%s)) or new.number < old.number or new.seq < old.seq or new.rid <> old.rid)
-    execute function fencepost.refuse_move_()$t$,
-    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m));
+    execute function %s$t$,
+    'fencepost.task'::regclass,
+    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m),
+    'fencepost.refuse_move_()'::regprocedure);
 end $law$;
 
 -- A task leaves only to an outcome, by a move the table knows. Once a statement, not once a row.
@@ -555,7 +565,9 @@ begin
      order by r.rid
   loop
     select greatest(1, coalesce((select max(e.seq) from fencepost.event e where e.rid = v_run.rid), 0),
-                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0)) + 1 into v_seq;
+                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0),
+                       coalesce((select max(greatest(w.seq, w.opened_seq)) from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v_run.rid), 0)) + 1
+      into v_seq;
     insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, number, seq, on_lost, parent)
     values (v_run.rid, v_run.lane, v_run.org, 'queued', v_run.priority, _now, _now - v_run.priority * interval '60 s',
             coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
@@ -605,6 +617,7 @@ end $law$;
 -- Resolves every armed wait of the run that can resolve now; a parked run for which one did goes back to the line.
 -- A signal is looked for before the hour: one that was sent in time is delivered even if the clock has passed.
 create function fencepost.settle_(_rid bigint, _now timestamptz) returns integer language plpgsql volatile as $law$
+-- unfenced: waits belong to the run; the caller holds it.
 declare v_task record; w record; s record; v_seq integer; v_done integer := 0; v_state text; v_value text;
 begin
   select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
@@ -650,6 +663,7 @@ end $law$;
 -- whatever is brought; what was brought is kept as evidence.
 create function fencepost.end_runs_(_rids bigint[], _statuses text[], _outputs text[], _errors text[], _ended text, _now timestamptz)
 returns void language plpgsql volatile as $law$
+-- unfenced: its callers are the gate's doors, and the doors that take no fence by decision; each holds the rows.
 declare w record; v_seq integer; v_parents bigint[]; v_parent bigint;
 begin
   for w in select b.rid, b.kind, b.name, b.ordinal from fencepost.boundary b where b.rid = any (_rids) and b.state = 'armed' order by b.rid, b.opened_seq loop
@@ -661,7 +675,7 @@ begin
   select i.rid, 'run', 'result', 1, t.fence, i.status = 'completed', coalesce(i.output, i.error), _now
     from unnest(_rids, _statuses, _outputs, _errors) as i(rid, status, output, error)
     cross join lateral (select t.fence, t.state from fencepost.task t where t.rid = i.rid limit 1) t
-   where t.state = 'cancelling' and t.fence is not null and i.status <> 'cancelled' and _ended = 'finished';
+   where t.state = 'cancelling' and t.fence is not null and i.status in ('completed', 'failed') and _ended = 'finished';
   with i as materialized (
       select i.rid, t.number, t.fence, t.holder, t.claimed_at, t.begun, t.tries, t.seq + 1 as seq, t.parent,
              case when t.state = 'cancelling' then 'cancelled' else i.status end as status,
@@ -681,7 +695,8 @@ begin
   if found then delete from fencepost.watcher x where x.rid = any (_rids); end if;
   if v_parents is not null then
     foreach v_parent in array v_parents loop
-      perform fencepost.settle_(v_parent, _now);
+      -- A running parent looks for itself: every result of a leg gets its place from the leg's own calls (50.4).
+      perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';
       perform fencepost.let_go_(v_parent, _now);
       perform fencepost.hint_(v_parent);
     end loop;
@@ -696,6 +711,7 @@ $law$;
 
 -- A cancelling run that no leg runs any more ends when its descendants have ended, or when the grace is over (80.4).
 create function fencepost.let_go_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: it acts only where no fence is alive.
 declare v_task record;
 begin
   select t.fence, t.cancel_until, t.seq, t.number,
@@ -749,8 +765,7 @@ begin
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
-    select array_agg(l.rid) into v_locked
-      from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l;
+    v_locked := array(select l.rid from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l);
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
@@ -792,6 +807,7 @@ $law$;
 
 -- Takes the given rows (already locked by the caller's statement) for a holder, and says all that is needed to run them.
 create function fencepost.take_(_rids bigint[], _holder uuid, _request bigint, _now timestamptz) returns setof fencepost.claimed_ language plpgsql volatile as $law$
+-- unfenced: the fence is given here; the caller locked what waits
 begin
   return query
   with u as (update fencepost.task t
@@ -969,6 +985,7 @@ end $law$;
 
 -- The caller holds the rows: back to the line, no try charged.
 create function fencepost.return_(_rid bigint, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: the caller holds the row and has judged its fence
 declare v_task record;
 begin
   perform fencepost.close_leg_(array[_rid], 'given_back', _reason, _now);
@@ -1032,8 +1049,41 @@ end $law$;
 --        50.7   a mark is leased by the living fence it names: with the fence gone it is unknown, and nothing deletes it
 --        50.10  failures are kept like values
 --        50.11  ask_mark says whether the death of a mark's holder is confirmed, and since when
--- OWNS   boundary, map, row, late
+--        00.3   asked again by the same fence with the same value, a door that keeps gives the same answer
+--        90.1   a record that is written over leaves what it told, at its place in the run's sequence
+-- OWNS   boundary, map, row, late; writes task, event
 -- LOCKS  run rows ascending (hold_)
+
+-- 90.1. A mark that is taken over, a failure set aside and asked again: the places they had stay theirs.
+create function fencepost.keep_boundary_place_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+declare v_wait boolean := old.kind in ('sleep', 'signal') or old.kind = 'child' and old.state <> 'kept';
+begin
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  select old.rid, i.seq, i.at, i.type, old.number, jsonb_build_object('kind', old.kind, 'name', old.name, 'ordinal', old.ordinal)
+    from (values (old.opened_seq, coalesce(old.opened_at, old.at), new.opened_seq is distinct from old.opened_seq and old.seq is distinct from old.opened_seq,
+                  case old.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end),
+                 (old.seq, old.at, new.seq is distinct from old.seq,
+                  case when v_wait then 'wait.' else old.kind || '.' end
+                  || case old.state when 'set_aside' then case when v_wait then 'cancelled' else 'failed' end else old.state end)) as i(seq, at, gone, type)
+   where i.seq is not null and i.gone;
+  return null;
+end $law$;
+create trigger boundary_place after update on fencepost.boundary for each row
+  when (old.opened_seq is distinct from new.opened_seq and old.opened_seq is not null or old.seq is distinct from new.seq and old.seq is not null)
+  execute function fencepost.keep_boundary_place_();
+
+create function fencepost.keep_row_place_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$
+begin
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  select m.rid, i.seq, old.at, i.type, old.number, jsonb_build_object('map', m.name, 'key', old.key)
+    from fencepost.map m
+    cross join (values (old.opened_seq, new.opened_seq, 'row.marked'), (old.seq, new.seq, 'row.' || old.state)) as i(seq, instead, type)
+   where m.mid = old.mid and i.seq is not null and i.instead is distinct from i.seq;
+  return null;
+end $law$;
+create trigger row_place after update on fencepost.row for each row
+  when (old.opened_seq is distinct from new.opened_seq and old.opened_seq is not null or old.seq is distinct from new.seq and old.seq is not null)
+  execute function fencepost.keep_row_place_();
 
 -- Answers: marked · standing (another fence's mark, and `_agains` does not permit to take it over) · done (then state, value)
 --          · stale · cancelled · again.  A time-out is durable here: `until` (40.12).
@@ -1072,7 +1122,8 @@ begin
                       else 'done' end from ok;
 end $law$;
 
--- First write wins. Answers: kept · kept_before (then state and value are the record) · stale · again. `seq` is the place of
+-- First write wins. Answers: kept (also to the fence that kept this very value before) · kept_before (then state and value are the
+-- record) · stale · again. `seq` is the place of
 -- the result among all results of the run. A cancelling run's step is kept: it happened.
 create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text[], _names text[], _ordinals integer[], _hashes text[],
   _repeatables boolean[], _oks boolean[], _values text[])
@@ -1083,10 +1134,11 @@ begin
   return query
   with ok as materialized (
       select i.*, b.state as was, b.seq as was_seq, b.value as was_value,
+             b.fence = i.fence and b.state = case when i.ok then 'kept' else 'failed' end and b.value is not distinct from i.value as same,
              row_number() over (partition by i.rid, i.kind, i.name, i.ordinal order by i.ord) as nth
         from unnest(v_held, _fences, _kinds, _names, _ordinals, _hashes, _repeatables, _oks, _values)
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, kind, name, ordinal, hash, repeatable, ok, value)
-        left join lateral (select b.state, b.seq, b.value from fencepost.boundary b
+        left join lateral (select b.state, b.seq, b.value, b.fence from fencepost.boundary b
                             where b.rid = i.rid and b.kind = i.kind and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
     new as materialized (
       select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
@@ -1100,8 +1152,9 @@ begin
     m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
     up as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
             where t.rid = any (array(select m.rid from m)))
-  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
-         coalesce(n.nseq::integer, ok.was_seq), case when n.ord is null then ok.was end, case when n.ord is null then ok.was_value end
+  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null or ok.same then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
+         case when ok.how = 'held' then coalesce(n.nseq::integer, ok.was_seq) end,
+         case when ok.how = 'held' and n.ord is null then ok.was end, case when ok.how = 'held' and n.ord is null then ok.was_value end
     from ok left join lateral (select n.ord, n.nseq from new n where n.ord = ok.ord limit 1) n on true;
 end $law$;
 
@@ -1114,14 +1167,17 @@ begin
   select b.rid, 'step', b.name, b.ordinal, _fence, _ok, _value, v_now from fencepost.boundary b
    where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and b.fence = _fence and b.state = 'marked'
      and not exists (select from fencepost.late l where l.rid = _rid and l.kind = 'step' and l.name = _name and l.ordinal = _ordinal and l.fence = _fence);
-  return case when found then 'evidence' else 'nothing' end;
+  return case when found or exists (select from fencepost.late l where l.rid = _rid and l.kind = 'step' and l.name = _name and l.ordinal = _ordinal
+                                       and l.fence = _fence and l.ok = _ok and l.value is not distinct from _value) then 'evidence' else 'nothing' end;
 end $law$;
 
 -- 50.11. Milliseconds since the death of the mark's holder was confirmed; null while it is not. A mark of this very fence: null.
+-- A redrive brings its origin's marks along: their attempts are the origin's.
 create function fencepost.ask_mark(_rid bigint, _name text, _ordinal integer) returns bigint language sql stable as $law$
+  with recursive o(rid) as (select _rid union select r.origin from o join lateral (select r.origin from fencepost.run r where r.rid = o.rid limit 1) r on r.origin is not null)
   select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint
     from fencepost.boundary b
-    join lateral (select a.holder from fencepost.attempt a where a.rid = b.rid and a.fence = b.fence limit 1) a on true
+    join lateral (select a.holder from o join fencepost.attempt a on a.rid = o.rid and a.fence = b.fence limit 1) a on true
     join lateral (select i.gone_at from fencepost.incarnation i where i.id = a.holder limit 1) i on true
    where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and i.gone_at is not null
 $law$;
@@ -1140,7 +1196,9 @@ begin
   if v_was is null or v_was = 'set_aside' then
     insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, at, opened_at)
     values (_rid, 'map', _name, _ordinal, 'open', h.seq + 1, h.number, _fence, _hash, _repeatable, v_now, v_now)
-    on conflict (rid, kind, name, ordinal) do update set state = 'open', seq = null, opened_seq = excluded.opened_seq, loose = false, at = excluded.at;
+    on conflict (rid, kind, name, ordinal) do update
+       set state = 'open', seq = null, opened_seq = excluded.opened_seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+           repeatable = excluded.repeatable, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at;
     update fencepost.task t set seq = t.seq + 1 where t.rid = _rid;
   end if;
   insert into fencepost.map (rid, name, ordinal, total) values (_rid, _name, _ordinal, 0) on conflict (rid, name, ordinal) do nothing;
@@ -1170,7 +1228,8 @@ begin
       if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
       v_rid := h.rid; v_seq := h.seq;
     end if;
-    select r.state, r.fence, r.repeatable into v_row from fencepost.row r where r.mid = h.mid and r.index = h.index;
+    select r.state, r.fence, r.repeatable into v_row from fencepost.row r
+     where r.mid = h.mid and r.index = h.index and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
     if v_row.state in ('waiting', 'again') or (v_row.state = 'marked' and v_row.repeatable and v_row.fence <> h.fence) then
       v_seq := v_seq + 1;
       update fencepost.row r set state = 'marked', fence = h.fence, number = h.number, opened_seq = v_seq, at = v_now where r.mid = h.mid and r.index = h.index;
@@ -1183,7 +1242,7 @@ begin
   if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
 end $law$;
 
--- Answers: kept · kept_before · stale · again. `_states`: kept | failed | skipped.
+-- Answers: kept (also to the fence that kept this very value before) · kept_before · stale · again. `_states`: kept | failed | skipped.
 create function fencepost.keep_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[], _states text[], _values text[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
@@ -1194,16 +1253,22 @@ begin
     ord := h.ord; answer := h.how;
     if h.how = 'held' then
       if v_rid is distinct from h.rid then
-        if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+        if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
         v_rid := h.rid; v_seq := h.seq;
       end if;
       update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq + 1, fence = h.fence, number = h.number, at = v_now
-       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again');
-      if found then v_seq := v_seq + 1; answer := 'kept'; else answer := 'kept_before'; end if;
+       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again')
+         and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
+      if found then
+        v_seq := v_seq + 1; answer := 'kept';
+      else
+        answer := case when exists (select from fencepost.row r where r.mid = h.mid and r.index = h.index and r.fence = h.fence and r.state = h.becomes
+                                       and r.value is not distinct from h.value) then 'kept' else 'kept_before' end;
+      end if;
     end if;
     return next;
   end loop;
-  if v_rid is not null then update fencepost.task t set seq = v_seq, losses = 0 where t.rid = v_rid; end if;
+  if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
 end $law$;
 
 -- Pages of a map's rows by index, at most `_bytes` of payload (a larger one travels alone); an empty page is the end.
@@ -1246,6 +1311,11 @@ declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fen
 begin
   foreach h in array v_held loop
     ord := h.ord; resolved := null; due_ms := null;
+    -- The park of this very fence, asked again after its answer was lost (00.3).
+    if h.how = 'stale' and _parks[h.ord] and exists (
+      select from fencepost.attempt a where a.rid = h.rid and a.fence = _fences[h.ord] and a.ended = 'parked' and a.reason is null) then
+      answer := 'parked'; return next; continue;
+    end if;
     if h.how <> 'held' or h.state = 'cancelling' then
       answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue;
     end if;
@@ -1258,7 +1328,10 @@ begin
       else
         insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, asked_ms, until, at, opened_at)
         values (h.rid, w.kind, w.name, w.ordinal, 'armed', v_seq + 1, h.number, _fences[h.ord], w.hash, w.ms, v_now + w.ms * interval '1 ms', v_now, v_now)
-        on conflict (rid, kind, name, ordinal) do nothing;
+        on conflict (rid, kind, name, ordinal) do update
+           set state = 'armed', opened_seq = excluded.opened_seq, seq = null, number = excluded.number, fence = excluded.fence, hash = excluded.hash, value = null,
+               asked_ms = excluded.asked_ms, until = excluded.until, loose = false, at = excluded.at, opened_at = excluded.opened_at
+         where b.state = 'set_aside';
         if found then v_seq := v_seq + 1; end if;
       end if;
     end loop;
@@ -1378,13 +1451,12 @@ begin
     select t.rid from fencepost.task t where t.lane = _lane and t.due_at <= _now order by t.due_at, t.rid limit v_most for no key update skip locked) x;
   if v_rids is null then return 0; end if;
   foreach v_rid in array v_rids loop
-    if fencepost.settle_(v_rid, _now) = 0 then
-      -- Nothing to settle: a delayed entry of the line whose hour has come.
-      update fencepost.task t set due_at = null, seq = t.seq + 1 where t.rid = v_rid and t.state = 'queued' and t.due_at <= _now;
-      if found then
-        insert into fencepost.event (rid, seq, at, type, number)
-        select t.rid, t.seq, _now, 'run.woken', nullif(t.number, 0) from fencepost.task t where t.rid = v_rid;
-      end if;
+    perform fencepost.settle_(v_rid, _now) from fencepost.task t where t.rid = v_rid and t.state = 'parked';
+    -- A delayed entry of the line whose hour has come.
+    update fencepost.task t set due_at = null, seq = t.seq + 1 where t.rid = v_rid and t.state = 'queued' and t.due_at <= _now;
+    if found then
+      insert into fencepost.event (rid, seq, at, type, number)
+      select t.rid, t.seq, _now, 'run.woken', nullif(t.number, 0) from fencepost.task t where t.rid = v_rid;
     end if;
     v_woken := v_woken + 1;
   end loop;
@@ -1441,7 +1513,8 @@ begin
     for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
                 and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
       insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
-      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed', _values[array_position(_rids, t.rid)], v_now
+      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed',
+             coalesce(v_outputs[array_position(v_end, t.rid)], v_errors[array_position(v_end, t.rid)]), v_now
         from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
       perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
       perform fencepost.let_go_(h.rid, v_now);
@@ -1489,6 +1562,7 @@ end $law$;
 -- A leg's end that does not end the run. Answers: retrying · unknown · parked · failed.
 create function fencepost.turn_(_rid bigint, _ending text, _value text, _delay_ms bigint, _most_tries integer, _digest text, _now timestamptz)
 returns text language plpgsql volatile as $law$
+-- unfenced: the gate has judged.
 declare t record; v_error jsonb;
 begin
   select x.* into t from fencepost.task x where x.rid = _rid;
@@ -1520,13 +1594,17 @@ begin
     return 'failed';
   end if;
   perform fencepost.close_leg_(array[_rid], 'retrying', null, _now);
-  update fencepost.boundary b set state = 'set_aside' where b.rid = _rid and b.state = 'failed';
-  update fencepost.boundary b set loose = true where b.rid = _rid and b.state in ('kept', 'arrived', 'timed_out', 'cancelled');
-  -- Waits still armed are answered when the code asks for them again.
-  update fencepost.boundary b set loose = true where b.rid = _rid and b.state = 'armed';
+  -- Failures are set aside, and waits that lost a race: asked for again, they are done and armed again. All else is answered when
+  -- the code asks for it, and may stay unasked (50.4).
+  update fencepost.boundary b set loose = true, state = case when b.state in ('failed', 'cancelled') then 'set_aside' else b.state end where b.rid = _rid;
+  update fencepost.row r set state = 'again', seq = null, value = null
+    from fencepost.map m
+   where m.rid = _rid and r.mid = m.mid and r.state in ('failed', 'skipped')
+     and not exists (select from fencepost.boundary b where b.rid = m.rid and b.kind = 'map' and b.name = m.name and b.ordinal = m.ordinal and b.state = 'kept');
   update fencepost.task x
      set state = 'queued', tries = t.tries + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
-         ready_at = _now + _delay_ms * interval '1 ms', turn_at = _now + _delay_ms * interval '1 ms' - t.priority * interval '60 s',
+         ready_at = _now + coalesce(_delay_ms, 0) * interval '1 ms',
+         turn_at = _now + coalesce(_delay_ms, 0) * interval '1 ms' - t.priority * interval '60 s',
          due_at = case when _delay_ms > 0 then _now + _delay_ms * interval '1 ms' end, trouble = _value, seq = t.seq + 1
    where x.rid = _rid;
   insert into fencepost.event (rid, seq, at, type, number, data)
@@ -1539,23 +1617,30 @@ end $law$;
 create function fencepost.cancel_run(_org text, _id text, _reason text, _grace_ms integer)
 returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_level bigint[]; v_rids bigint[] := '{}'; v_rid bigint; t record;
+declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_rid bigint; t record;
 begin
   select r.rid into v_root from fencepost.run r where r.org = _org and r.id = _id;
   if v_root is null then return query select 'unknown_run', null::text; return; end if;
-  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_root]) a(rid)) || v_root) order by x.rid for no key update;
+  -- Everything that exists of the tree, at once and ascending, also below runs that have ended. What was born meanwhile is not waited
+  -- for out of order: it is free in a moment, and the door is asked again (55P03 is weather).
+  v_more := array[v_root];
+  while cardinality(v_more) > 0 loop
+    if v_tree = '{}' then
+      v_tree := v_root || array(select d.rid from fencepost.descendants_(array[v_root]) d(rid));
+      perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_root]) a(rid)) || v_tree) order by x.rid for no key update;
+    else
+      v_tree := v_tree || v_more;
+      perform from fencepost.task x where x.rid = any (v_more) order by x.rid for no key update nowait;
+    end if;
+    v_more := array(select d.rid from fencepost.descendants_(array[v_root]) d(rid) where not (d.rid = any (v_tree)));
+  end loop;
   if not exists (select from fencepost.task x where x.rid = v_root) then
-    return query select case o.status when 'cancelled' then 'accepted' else 'too_late' end, o.status from fencepost.outcome o where o.rid = v_root;
+    return query select case o.status when 'completed' then 'too_late' when 'failed' then 'too_late' when 'cancelled' then 'accepted' else 'unknown_run' end, o.status
+      from (select v_root as rid) i left join lateral (select o.status from fencepost.outcome o where o.rid = i.rid limit 1) o on true;
     return;
   end if;
-  v_level := array[v_root];
-  while v_level is not null loop
-    v_rids := v_rids || v_level;
-    perform from fencepost.task x where x.parent = any (v_level) order by x.rid for no key update;
-    select array_agg(x.rid order by x.rid) into v_level from fencepost.task x where x.parent = any (v_level);
-  end loop;
-  -- Descendants first: a parent ends after its children.
-  for v_rid in select x.rid from unnest(v_rids) with ordinality x(rid, n) order by x.n desc loop
+  -- Descendants first (a child's id is larger): a parent ends after its children.
+  for v_rid in select x.rid from unnest(v_tree) x(rid) order by x.rid desc loop
     select x.* into t from fencepost.task x where x.rid = v_rid;
     if not found or t.state = 'cancelling' then continue; end if;
     if t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then
@@ -1580,27 +1665,36 @@ end $law$;
 create function fencepost.end_run(_org text, _id text, _by text, _reason text) returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
+  v_error text := json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text;
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
   if v_rid is null then return query select 'unknown_run', null::text; return; end if;
   perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
   if not exists (select from fencepost.task x where x.rid = v_rid) then
-    return query select 'too_late', o.status from fencepost.outcome o where o.rid = v_rid; return;
+    -- Asked again after a lost reply, the same word gets the same answer.
+    return query select case when o.status is null then 'unknown_run' when o.error = v_error then 'done' else 'too_late' end, o.status
+      from (select v_rid as rid) i left join lateral (select o.status, o.error from fencepost.outcome o where o.rid = i.rid limit 1) o on true;
+    return;
   end if;
-  perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text],
-    array[json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text], 'lost', v_now);
+  perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text], array[v_error], 'lost', v_now);
   return query select 'done', o.status from fencepost.outcome o where o.rid = v_rid;
 end $law$;
 
--- 30.8, 30.9. Anybody who waits may ask; no worker is needed. True when the run ended by it.
+-- 30.8, 30.9. Anybody who waits may ask; no worker is needed. True when the run ended by its bound.
 create function fencepost.judge_bound(_org text, _id text) returns boolean language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
-  if not exists (select from fencepost.task t where t.rid = v_rid and t.claim_by <= v_now) then return false; end if;
-  perform from fencepost.task t where t.rid = v_rid for no key update;
-  return fencepost.expire_(array[v_rid], v_now) > 0;
+  if exists (select from fencepost.task t where t.rid = v_rid and t.claim_by <= v_now) then
+    perform from fencepost.task t where t.rid = v_rid for no key update;
+    perform fencepost.expire_(array[v_rid], v_now);
+  end if;
+  return exists (select from fencepost.outcome o where o.rid = v_rid and o.status = 'failed' and o.error = fencepost.expired_());
 end $law$;
+
+create function fencepost.expired_() returns text language sql immutable as $law$
+  select '{"code":"ADMISSION_EXPIRED","message":"no worker claimed the run within its bound"}'
+$law$;
 
 create function fencepost.expire_(_rids bigint[], _now timestamptz) returns integer language plpgsql volatile as $law$
 declare v_rids bigint[];
@@ -1608,7 +1702,7 @@ begin
   select array_agg(t.rid) into v_rids from fencepost.task t where t.rid = any (_rids) and t.state = 'queued' and t.claim_by <= _now;
   if v_rids is null then return 0; end if;
   perform fencepost.end_runs_(v_rids, array_fill('failed'::text, array[cardinality(v_rids)]), array_fill(null::text, array[cardinality(v_rids)]),
-    array_fill('{"code":"ADMISSION_EXPIRED","message":"no worker claimed the run within its bound"}'::text, array[cardinality(v_rids)]), 'finished', _now);
+    array_fill(fencepost.expired_(), array[cardinality(v_rids)]), 'finished', _now);
   return cardinality(v_rids);
 end $law$;
 
@@ -1627,13 +1721,13 @@ begin
     left join lateral (select t.* from fencepost.task t where t.rid = x.rid limit 1) t on true;
 end $law$;
 
--- 85_recovery.sql: what becomes of work whose worker is gone, and how the unknown is resolved.
+-- 85_recovery.sql: what becomes of work whose worker is gone.
 --
 -- LAW    85.1   verdicts are unique: a lost attempt has left its holder, so no second sweep finds it
 --        85.2   a verdict is conditional on the row it was decided on, under that row's lock; it never claims
 --        85.3   from silence: a full lease observed by this observer's incarnation, counted anew after it was deaf; or proof of death
 --        85.4   recovery needs no queue: any worker's beat does it, in bounded pieces; what a fault cuts off the next beat finds
---        85.5   unknown steps, rows and attempts are resolved once, with an audit line; redrive is a new admission
+--        85.5   how the unknown is resolved: 87_resolution
 --        85.6   sweeps are bounded, skip what is locked, and page on
 --        85.7   one rule of loss: replay | fail | ask, as stored at admission
 --        40.9   a beat names its incarnation; an ended one is told `buried`
@@ -1646,6 +1740,7 @@ end $law$;
 
 -- THE RULE OF LOSS. The caller holds the row and its ancestors. `_reason` is kept with the attempt.
 create function fencepost.lose_(_rid bigint, _reason text, _now timestamptz) returns text language plpgsql volatile as $law$
+-- unfenced: it is the fence that is judged here.
 declare t record; v_error text; v_code text;
 begin
   select x.* into t from fencepost.task x where x.rid = _rid and x.fence is not null;
@@ -1699,19 +1794,22 @@ begin
                   and not exists (select from fencepost.ancestors_(array[r.rid]) a(rid) where not (a.rid = any (v_locked))) order by r.rid);
 end $law$;
 
--- Loses what the given incarnations still hold, at most `_most`. Returns how many.
+-- Loses what the given incarnations still hold, page by page until `_most` are lost: what is locked hides nobody (85.6). Returns how many.
 create function fencepost.reap_(_holders uuid[], _reason text, _most integer, _now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+declare v_rids bigint[]; v_rid bigint; v_after bigint := 0; v_n integer := 0;
 begin
-  select array_agg(t.rid order by t.rid) into v_rids from (
-    select t.rid from unnest(_holders) i(id) cross join lateral (select t.rid from fencepost.task t where t.holder = i.id) t limit _most) t;
-  if v_rids is null then return 0; end if;
-  foreach v_rid in array fencepost.seize_(v_rids) loop
-    -- Again under the lock (85.2): whoever finished in the meantime is not lost.
-    if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
-      perform fencepost.lose_(v_rid, _reason, _now);
-      v_n := v_n + 1;
-    end if;
+  while v_n < _most loop
+    v_rids := array(select t.rid from unnest(_holders) i(id) cross join lateral (
+        select t.rid from fencepost.task t where t.holder = i.id and t.rid > v_after order by t.rid limit _most) t order by t.rid limit _most);
+    exit when v_rids = '{}';
+    v_after := v_rids[cardinality(v_rids)];
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      -- Again under the lock (85.2): whoever finished in the meantime is not lost.
+      if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
+        perform fencepost.lose_(v_rid, _reason, _now);
+        v_n := v_n + 1;
+      end if;
+    end loop;
   end loop;
   return v_n;
 end $law$;
@@ -1720,7 +1818,7 @@ end $law$;
 -- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
 -- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped}.
 create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
-declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_silent uuid[]; v_reaped integer := 0; v_woken integer; v_due timestamptz;
+declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_reaped integer := 0; v_woken integer; v_due timestamptz;
   v_lost jsonb; v_cancel jsonb; v_peers jsonb;
 begin
   select i.* into me from fencepost.incarnation i where i.id = _id for no key update;
@@ -1747,11 +1845,8 @@ begin
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
   v_reaped := v_reaped + fencepost.reap_late_(v_now);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
-  perform fencepost.expire_(fencepost.seize_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100)), v_now);
-  foreach v_rid in array fencepost.seize_(array(select t.rid from fencepost.task t where t.state = 'cancelling' and t.cancel_until <= v_now order by t.cancel_until limit 100)) loop
-    perform fencepost.lose_(v_rid, 'grace_over', v_now);
-    perform fencepost.let_go_(v_rid, v_now);
-  end loop;
+  perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
+  perform fencepost.end_graces_(v_now);
 
   -- What the worker believes to hold and does not; what it holds and should stop.
   select jsonb_agg(jsonb_build_object('rid', h.rid, 'number', h.number)) into v_lost from unnest(_held_rids, _held_numbers) h(rid, number)
@@ -1768,7 +1863,7 @@ end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
 create function fencepost.inquire_(_me uuid, _boot_id text, _pid_namespace text, _observing_since timestamptz, _dead uuid[], _now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_gone uuid[]; v_silent uuid[]; v_n integer := 0;
+declare v_gone uuid[]; v_silent uuid[];
 begin
   select array_agg(i.id) into v_gone from (
     select i.id from fencepost.incarnation i
@@ -1787,29 +1882,55 @@ begin
     update fencepost.incarnation i set ended_at = _now, ended = 'silent' where i.id = any (v_silent);
     delete from fencepost.sleeper s where s.holder = any (v_silent);
   end if;
-  -- Also what an earlier sweep ended and could not finish (85.4).
-  v_n := fencepost.reap_(array(
-    select i.id from fencepost.incarnation i where i.ended is not null and i.ended_at > _now - interval '30 days'
-       and exists (select from fencepost.task t where t.holder = i.id) order by i.ended_at limit 20), 'holder_gone', 100, _now);
-  return v_n;
+  -- Also what an earlier sweep ended and could not finish (85.4): of all who hold anything, those who are not alive. As many index
+  -- probes as there are holders.
+  return fencepost.reap_(array(
+    with recursive h(holder) as (
+      (select t.holder from fencepost.task t where t.holder is not null order by t.holder limit 1)
+      union all
+      select n.holder from h cross join lateral (select t.holder from fencepost.task t where t.holder > h.holder order by t.holder limit 1) n)
+    select h.holder from h where not exists (select from fencepost.incarnation i where i.id = h.holder and i.ended is null)), 'holder_gone', 100, _now);
 end $law$;
 
 -- 40.12. A step's durable deadline, a lease past: the attempt is fenced out, however healthy its worker's heartbeat.
 create function fencepost.reap_late_(_now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+declare v_rids bigint[]; v_seen bigint[] := '{}'; v_rid bigint; v_n integer := 0;
 begin
-  select array_agg(distinct b.rid) into v_rids from (
-    select b.rid from fencepost.boundary b
-      cross join lateral (select t.fence, t.holder from fencepost.task t where t.rid = b.rid and t.fence = b.fence limit 1) t
-      cross join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder limit 1) i
-     where b.state = 'marked' and b.until is not null and b.until <= _now - i.lease_ms * interval '1 ms' order by b.until limit 100) b;
-  if v_rids is null then return 0; end if;
-  foreach v_rid in array fencepost.seize_(v_rids) loop
-    if exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid and t.fence = b.fence
-                where b.rid = v_rid and b.state = 'marked' and b.until <= _now) then
-      perform fencepost.lose_(v_rid, 'deadline_passed', _now);
+  while v_n < 100 loop
+    v_rids := array(
+      select distinct b.rid from (
+        select b.rid from fencepost.boundary b
+          cross join lateral (select t.fence, t.holder from fencepost.task t where t.rid = b.rid and t.fence = b.fence limit 1) t
+          cross join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder limit 1) i
+         where b.state = 'marked' and b.until is not null and b.until <= _now - i.lease_ms * interval '1 ms' and not (b.rid = any (v_seen))
+         order by b.until limit 100) b);
+    exit when v_rids = '{}';
+    v_seen := v_seen || v_rids;
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      if exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid and t.fence = b.fence join fencepost.incarnation i on i.id = t.holder
+                  where b.rid = v_rid and b.state = 'marked' and b.until <= _now - i.lease_ms * interval '1 ms') then
+        perform fencepost.lose_(v_rid, 'deadline_passed', _now);
+        v_n := v_n + 1;
+      end if;
+    end loop;
+  end loop;
+  return v_n;
+end $law$;
+
+-- 80.4. A cancelling run whose grace is over is fenced out, and ends whatever its descendants do.
+create function fencepost.end_graces_(_now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[]; v_seen bigint[] := '{}'; v_rid bigint; v_n integer := 0;
+begin
+  while v_n < 100 loop
+    v_rids := array(select t.rid from fencepost.task t where t.state = 'cancelling' and t.cancel_until <= _now and not (t.rid = any (v_seen))
+                     order by t.cancel_until limit 100);
+    exit when v_rids = '{}';
+    v_seen := v_seen || v_rids;
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      perform fencepost.lose_(v_rid, 'grace_over', _now);
+      perform fencepost.let_go_(v_rid, _now);
       v_n := v_n + 1;
-    end if;
+    end loop;
   end loop;
   return v_n;
 end $law$;
@@ -1837,9 +1958,10 @@ create function fencepost.register_workflows(_id uuid, _lane integer, _names tex
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint; v_n integer := 0;
 begin
   update fencepost.incarnation i set workflows = _names where i.id = _id;
-  for v_rid in select t.rid from fencepost.task t cross join lateral (select r.name from fencepost.run r where r.rid = t.rid limit 1) r
-     where t.lane = _lane and t.park = 'code' and t.state = 'parked' and array_position(_names, r.name) is not null
-       and t.code_digest <> _digests[array_position(_names, r.name)] order by t.rid for no key update of t skip locked loop
+  for v_rid in select t.rid from fencepost.task t
+     where t.lane = _lane and t.park = 'code' and t.state = 'parked'
+       and exists (select from fencepost.run r where r.rid = t.rid and t.code_digest <> _digests[array_position(_names, r.name)])
+     order by t.rid for no key update loop
     perform fencepost.unpark_(v_rid, v_now);
     v_n := v_n + 1;
   end loop;
@@ -1847,6 +1969,7 @@ begin
 end $law$;
 
 create function fencepost.unpark_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: the caller holds the row, and no attempt runs.
 declare t record;
 begin
   update fencepost.task x
@@ -1880,114 +2003,152 @@ begin
   return query select 'done', 'queued';
 end $law$;
 
+-- 87_resolution.sql: how somebody who knows says what became of the unknown, and how ended work is done again.
+--
+-- LAW    85.5   unknown steps, rows and attempts are resolved once, with an audit line; redrive is a new admission
+--        50.7   nothing deletes a mark: it is resolved, or stays
+--        00.3   the same word, asked again after a lost reply, has no second effect and gets the same answer
+-- OWNS   nothing; writes run, task, boundary, map, row, late, event, outcome
+-- LOCKS  the run and its ancestors, ascending; a redrive writes a run that nobody else has seen
+
 -- 85.5. Verdicts: completed · failed · again · late · lookup. With a name: that step (or, with a key, that row of a map); without: the attempt
 -- as a whole. Only while no attempt runs. The run continues when nothing of it is unknown any more, or at once when asked to look up.
--- Answers: done · refused (then `why`) · unknown_run.
+-- Answers: done (also to the same word asked again after a lost reply) · refused (then `why`) · unknown_run.
 create function fencepost.resolve_unknown(_org text, _id text, _name text, _ordinal integer, _key text, _verdict text, _value text, _by text)
 returns table (answer text, why text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record; b record; v_late record; v_mid bigint; v_state text; v_value text := _value;
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record; v_why text; v_state text; v_value text; v_seq integer;
+  v_said jsonb := jsonb_strip_nulls(jsonb_build_object('verdict', _verdict, 'step', _name, 'ordinal', _ordinal, 'row', _key, 'by', _by,
+    'value', encode(sha256(convert_to(_value, 'UTF8')), 'hex')));
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
   if v_rid is null then return query select 'unknown_run', null::text; return; end if;
   perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
   select x.* into t from fencepost.task x where x.rid = v_rid;
-  if not found then return query select 'refused', 'the run has ended'; return; end if;
-  if t.fence is not null or t.state = 'cancelling' then return query select 'refused', 'an attempt of the run still runs'; return; end if;
-  v_state := case _verdict when 'completed' then 'kept' when 'late' then 'kept' when 'failed' then 'failed' when 'again' then 'again' end;
+  v_seq := t.seq;
+  v_state := case _verdict when 'completed' then 'kept' when 'failed' then 'failed' when 'again' then 'again' end;
+  v_value := case _verdict when 'completed' then coalesce(_value, 'null') when 'failed' then _value end;
+  v_why := case when t.rid is null then 'the run has ended'
+                when t.state = 'cancelling' then 'the run is being cancelled'
+                when t.fence is not null then 'an attempt of the run still runs'
+                when _verdict is null or _verdict not in ('completed', 'failed', 'again', 'late', 'lookup') then 'a verdict is completed, failed, again, late or lookup'
+                when _verdict = 'failed' and _value is null then 'a failure needs its error'
+                when _verdict = 'lookup' and t.state <> 'unknown' then format('the run is %s, not unknown: it asks by itself', t.state) end;
 
-  if _key is not null then                                 -- a row
-    select m.mid into v_mid from fencepost.map m where m.rid = v_rid and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal)
-       and exists (select from fencepost.row r where r.mid = m.mid and r.key = _key and r.state = 'marked' and not r.repeatable) order by m.mid limit 1;
-    if v_mid is null then return query select 'refused', 'no unknown row has this key'; return; end if;
-    if v_state is null or _verdict = 'late' then return query select 'refused', 'a row is resolved completed, failed or again'; return; end if;
-    update fencepost.row r set state = v_state, value = case when v_state <> 'again' then v_value end, seq = case when v_state <> 'again' then t.seq + 1 end,
-           opened_seq = case when v_state = 'again' then t.seq + 1 else r.opened_seq end, at = v_now
-     where r.mid = v_mid and r.key = _key;
+  if v_why is not null then
+    null;
+  elsif _key is not null then                              -- a row
+    if v_state is null then
+      v_why := 'a row is resolved completed, failed or again';
+    else
+      update fencepost.row r set state = v_state, value = v_value, seq = case when v_state <> 'again' then v_seq + 1 end, at = v_now
+       where (r.mid, r.index) = (
+         select w.mid, w.index from fencepost.map m join fencepost.row w on w.mid = m.mid
+          where m.rid = v_rid and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal)
+            and w.key = _key and w.state = 'marked' and not w.repeatable order by w.mid limit 1);
+      if not found then v_why := 'no unknown row has this key'; end if;
+    end if;
   elsif _name is not null then                             -- a step
-    select x.* into b from fencepost.boundary x where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = coalesce(_ordinal, 1)
-       and x.state = 'marked' and not x.repeatable;
-    if not found then return query select 'refused', 'no unknown step has this name and number'; return; end if;
-    if _verdict = 'lookup' then
-      perform fencepost.unpark_(v_rid, v_now);
-      return query select 'done', null::text; return;
-    end if;
     if _verdict = 'late' then
-      select l.* into v_late from fencepost.late l where l.rid = v_rid and l.kind = 'step' and l.name = _name and l.ordinal = b.ordinal and l.fence = b.fence
-       order by l.lid limit 1;
-      if not found then return query select 'refused', 'no late evidence of this step was kept'; return; end if;
-      update fencepost.late l set accepted = true where l.lid = v_late.lid;
-      v_state := case when v_late.ok then 'kept' else 'failed' end; v_value := v_late.value;
+      update fencepost.late l set accepted = true
+       where l.lid = (select l.lid from fencepost.late l join fencepost.boundary b on b.rid = l.rid and b.kind = 'step' and b.name = l.name and b.ordinal = l.ordinal
+                       where l.rid = v_rid and l.kind = 'step' and l.name = _name and l.ordinal = coalesce(_ordinal, 1)
+                         and l.fence = b.fence and b.state = 'marked' and not b.repeatable order by l.lid limit 1)
+      returning case when l.ok then 'kept' else 'failed' end, l.value into v_state, v_value;
+      if not found then v_why := 'no late evidence of this step was kept'; end if;
     end if;
-    update fencepost.boundary x set state = v_state, value = case when v_state <> 'again' then v_value end, seq = case when v_state <> 'again' then t.seq + 1 end,
-           until = null, at = v_now
-     where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = b.ordinal;
+    if v_why is null and _verdict = 'lookup' then
+      if not exists (select from fencepost.boundary x where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = coalesce(_ordinal, 1)
+                        and x.state = 'marked' and not x.repeatable) then v_why := 'no unknown step has this name and number'; end if;
+    elsif v_why is null then
+      update fencepost.boundary x
+         set state = v_state, value = v_value, seq = case when v_state <> 'again' then v_seq + 1 end, until = null, at = v_now
+       where x.rid = v_rid and x.kind = 'step' and x.name = _name and x.ordinal = coalesce(_ordinal, 1) and x.state = 'marked' and not x.repeatable;
+      if not found then v_why := 'no unknown step has this name and number'; end if;
+    end if;
   else                                                     -- the attempt as a whole
-    if t.state <> 'unknown' then return query select 'refused', format('the run is %s, not unknown', t.state); return; end if;
-    if _verdict in ('completed', 'failed') then
-      if fencepost.has_unknown_(v_rid) then return query select 'refused', 'resolve its unknown steps first'; return; end if;
-      insert into fencepost.event (rid, seq, at, type, number, data)
-      values (v_rid, t.seq + 1, v_now, 'run.resolved', t.number, jsonb_build_object('verdict', _verdict, 'by', _by));
-      update fencepost.task x set seq = t.seq + 1 where x.rid = v_rid;
-      perform fencepost.end_runs_(array[v_rid], array[_verdict], array[case _verdict when 'completed' then _value end], array[case _verdict when 'failed' then _value end], 'finished', v_now);
-      return query select 'done', null::text; return;
-    end if;
-    if _verdict not in ('again', 'lookup') then return query select 'refused', 'an attempt is resolved completed, failed or again'; return; end if;
+    v_why := case when t.state <> 'unknown' then format('the run is %s, not unknown', t.state)
+                  when _verdict = 'late' then 'an attempt is resolved completed, failed, again or by a look-up'
+                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first' end;
   end if;
+  if v_why is not null then
+    return query select case when x.said then 'done' else 'refused' end, case when not x.said then v_why end
+      from (select exists (select from fencepost.event e where e.rid = v_rid and e.type in ('run.resolved', 'late.accepted') and e.data = v_said) as said) x;
+    return;
+  end if;
+  -- A result of a step or row stands at its own place, the audit line at the next.
+  if (_name is not null or _key is not null) and v_state in ('kept', 'failed') then v_seq := v_seq + 1; end if;
+  v_seq := v_seq + 1;
+  update fencepost.task x set seq = v_seq where x.rid = v_rid;
   insert into fencepost.event (rid, seq, at, type, number, data)
-  values (v_rid, t.seq + 2, v_now, case _verdict when 'late' then 'late.accepted' else 'run.resolved' end, t.number,
-          jsonb_strip_nulls(jsonb_build_object('verdict', _verdict, 'step', _name, 'ordinal', _ordinal, 'row', _key, 'by', _by)));
-  -- The entry of the boundary or row itself stands at t.seq + 1; an attempt as a whole has none, so the audit line takes its place.
-  if _name is null and _key is null or _verdict = 'again' and _key is null then
-    update fencepost.event e set seq = t.seq + 1 where e.rid = v_rid and e.seq = t.seq + 2;
-    update fencepost.task x set seq = t.seq + 1 where x.rid = v_rid;
-  else
-    update fencepost.task x set seq = t.seq + 2 where x.rid = v_rid;
+  values (v_rid, v_seq, v_now, case _verdict when 'late' then 'late.accepted' else 'run.resolved' end, nullif(t.number, 0), v_said);
+  if _name is null and _key is null and _verdict in ('completed', 'failed') then
+    perform fencepost.end_runs_(array[v_rid], array[_verdict], array[case _verdict when 'completed' then _value end], array[case _verdict when 'failed' then _value end], 'finished', v_now);
+  elsif t.state = 'unknown' and (_verdict = 'lookup' or not fencepost.has_unknown_(v_rid)) then
+    perform fencepost.unpark_(v_rid, v_now);
   end if;
-  if t.state = 'unknown' and not fencepost.has_unknown_(v_rid) then perform fencepost.unpark_(v_rid, v_now); end if;
   return query select 'done', null::text;
 end $law$;
 
 -- 85.5. A new run from an ended one's committed steps, with their keys. `_from`: what was recorded at and after that step is set aside;
--- refused if a non-repeatable step is among that, unless named in `_again` (NAME#N). Unknown steps of the origin come along as they are.
+-- refused if a non-repeatable step, or a map with such rows, is among that, unless named in `_again` (NAME#N). Unknown steps and rows of
+-- the origin come along as they are; failures are asked again.
 -- Answers: created · replayed · refused (then `why`) · unknown_run.
 create function fencepost.redrive_run(_org text, _id text, _new_id text, _from_name text, _from_ordinal integer, _again text[], _by text)
 returns table (answer text, why text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); r record; v_rid bigint; v_cut integer; v_bad text; v_seq integer;
+declare v_now timestamptz := fencepost.enter_(); r record; v_rid bigint; v_cut integer; v_bad text; v_seq integer := 1; v_n integer; m record; v_mid bigint;
 begin
   select x.* into r from fencepost.run x where x.org = _org and x.id = _id;
   if not found then return query select 'unknown_run', null::text; return; end if;
   if not exists (select from fencepost.outcome o where o.rid = r.rid) then return query select 'refused', 'the run has not ended'; return; end if;
   if not fencepost.good_name_(_new_id) then return query select 'refused', 'the new id is not a usable id'; return; end if;
-  select x.rid into v_rid from fencepost.run x where x.org = _org and x.id = _new_id;
-  if found then
-    return query select case when x.origin = r.rid then 'replayed' else 'refused' end, case when x.origin is distinct from r.rid then 'the new id is taken by another launch' end
-      from fencepost.run x where x.rid = v_rid;
-    return;
-  end if;
   if _from_name is not null then
     select min(coalesce(b.opened_seq, b.seq)) into v_cut from fencepost.boundary b
-     where b.rid = r.rid and b.kind = 'step' and b.name = _from_name and b.ordinal = coalesce(_from_ordinal, 1);
+     where b.rid = r.rid and b.kind in ('step', 'map') and b.name = _from_name and b.ordinal = coalesce(_from_ordinal, 1);
     if v_cut is null then return query select 'refused', 'the origin recorded no such step'; return; end if;
-    select string_agg(b.name || '#' || b.ordinal, ', ' order by coalesce(b.opened_seq, b.seq)) into v_bad from fencepost.boundary b
-     where b.rid = r.rid and b.kind = 'step' and not b.repeatable and coalesce(b.opened_seq, b.seq) >= v_cut and b.state in ('kept', 'marked')
-       and not ((b.name || '#' || b.ordinal) = any (_again));
+    select string_agg(distinct b.name || '#' || b.ordinal, ', ') into v_bad from fencepost.boundary b
+     where b.rid = r.rid and b.kind in ('step', 'map') and coalesce(b.opened_seq, b.seq) >= v_cut
+       and case b.kind when 'step' then not b.repeatable and b.state in ('kept', 'marked')
+                       else exists (select from fencepost.map m join fencepost.row w on w.mid = m.mid and not w.repeatable and w.state in ('kept', 'marked')
+                                     where m.rid = b.rid and m.name = b.name and m.ordinal = b.ordinal) end
+       and not ((b.name || '#' || b.ordinal) = any (coalesce(_again, '{}')));
     if v_bad is not null then return query select 'refused', 'would repeat steps that are not repeatable: ' || v_bad || ' (name each with --again)'; return; end if;
   end if;
   insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, key_root, submitted_at)
   values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, r.key_root, v_now)
-  returning rid into v_rid;
+  on conflict (org, id) do nothing returning rid into v_rid;
+  if v_rid is null then
+    return query select case when x.origin = r.rid then 'replayed' else 'refused' end, case when x.origin is distinct from r.rid then 'the new id is taken by another launch' end
+      from fencepost.run x where x.org = _org and x.id = _new_id;
+    return;
+  end if;
+  -- Maps first: their rows keep what was done and what is unknown; what failed waits again, unless its map was kept.
+  for m in select x.*, coalesce(b.state, '') = 'kept' as kept from fencepost.map x
+             left join fencepost.boundary b on b.rid = x.rid and b.kind = 'map' and b.name = x.name and b.ordinal = x.ordinal
+            where x.rid = r.rid and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut) order by x.mid loop
+    insert into fencepost.map (rid, name, ordinal, total, whole) values (v_rid, m.name, m.ordinal, m.total, m.whole) returning mid into v_mid;
+    insert into fencepost.row (mid, index, key, input, state, number, fence, repeatable, opened_seq, seq, value, at)
+    select v_mid, w.index, w.key, w.input, w.becomes, w.number, w.fence, w.repeatable,
+           case when w.becomes = 'marked' then v_seq + w.nth end, case when w.becomes not in ('marked', 'waiting') then v_seq + w.nth end,
+           case when w.becomes <> 'waiting' then w.value end, w.at
+      from (select w.*, row_number() over (partition by w.becomes = 'waiting' order by coalesce(w.seq, w.opened_seq)) as nth
+              from (select w.*, case when w.state = 'kept' or w.state = 'marked' and not w.repeatable or m.kept and w.state in ('failed', 'skipped') then w.state
+                                     else 'waiting' end as becomes
+                      from fencepost.row w where w.mid = m.mid) w) w;
+    select count(*) into v_n from fencepost.row w where w.mid = v_mid and w.state <> 'waiting';
+    v_seq := v_seq + v_n;
+  end loop;
   insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, repeatable, loose, value, asked_ms, child, at, opened_at)
-  select v_rid, b.kind, b.name, b.ordinal, b.state, 1 + row_number() over w, case when b.seq is not null then 1 + row_number() over w end, b.number, b.fence, b.hash,
-         b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
+  select v_rid, b.kind, b.name, b.ordinal, b.state, v_seq + row_number() over w, case when b.seq is not null then v_seq + row_number() over w end, b.number, b.fence,
+         b.hash, b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
     from fencepost.boundary b
-   where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') and b.kind <> 'map' or b.state = 'marked' and not b.repeatable)
+   where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') or b.state = 'marked' and not b.repeatable)
      and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut)
   window w as (order by coalesce(b.seq, b.opened_seq));
-  get diagnostics v_seq = row_count;
+  get diagnostics v_n = row_count;
   insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
-  values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + 1, r.on_lost);
+  values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + v_n, r.on_lost);
   insert into fencepost.event (rid, seq, at, type, data) values (v_rid, 1, v_now, 'run.admitted', jsonb_build_object('origin', _id, 'by', _by));
   perform fencepost.rouse_(r.lane, 1);
   return query select 'created', null::text;
@@ -2005,15 +2166,18 @@ create view fencepost.ledger as
   select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.event e
   union all
   select b.rid, b.opened_seq, coalesce(b.opened_at, b.at),
-         case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end, b.number,
+         case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end,
+         coalesce((select e.number from fencepost.event e where e.rid = b.rid and e.seq < b.opened_seq and e.type = 'attempt.claimed' order by e.seq desc limit 1), b.number),
          jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
     from fencepost.boundary b where b.opened_seq is not null and b.opened_seq is distinct from b.seq
   union all
-  select b.rid, b.seq, b.at, case when b.kind in ('sleep', 'signal') or b.kind = 'child' and b.state <> 'kept' then 'wait.' else b.kind || '.' end || b.state, b.number,
+  select b.rid, b.seq, b.at, case when b.kind in ('sleep', 'signal') or b.kind = 'child' and b.state <> 'kept' then 'wait.' else b.kind || '.' end
+         || case b.state when 'set_aside' then case when b.kind in ('sleep', 'signal', 'child') then 'cancelled' else 'failed' end else b.state end, b.number,
          jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
     from fencepost.boundary b where b.seq is not null
   union all
-  select m.rid, r.opened_seq, r.at, 'row.marked', r.number, jsonb_build_object('map', m.name, 'key', r.key)
+  select m.rid, r.opened_seq, r.at, 'row.marked',
+         coalesce((select e.number from fencepost.event e where e.rid = m.rid and e.seq < r.opened_seq and e.type = 'attempt.claimed' order by e.seq desc limit 1), r.number), jsonb_build_object('map', m.name, 'key', r.key)
     from fencepost.map m join fencepost.row r on r.mid = m.mid where r.opened_seq is not null
   union all
   select m.rid, r.seq, r.at, 'row.' || r.state, r.number, jsonb_build_object('map', m.name, 'key', r.key)
@@ -2095,12 +2259,12 @@ $law$;
 
 -- Progress is a hint, not a transition: no event, no answer anybody waits for (90.3). A dead fence changes nothing.
 create function fencepost.note_progress(_rids bigint[], _fences uuid[], _texts text[]) returns integer language plpgsql volatile as $law$
-declare i record; v_n integer := 0;
+declare v_note record; v_n integer := 0;
 begin
-  for i in select distinct on (i.rid) i.* from unnest(_rids, _fences, _texts) with ordinality as i(rid, fence, text, ord) order by i.rid, i.ord desc loop
-    perform from fencepost.task t where t.rid = i.rid and t.fence = i.fence for no key update skip locked;
+  for v_note in select distinct on (i.rid) i.* from unnest(_rids, _fences, _texts) with ordinality as i(rid, fence, text, ord) order by i.rid, i.ord desc loop
+    perform from fencepost.task t where t.rid = v_note.rid and t.fence = v_note.fence for no key update skip locked;
     if found then
-      update fencepost.task t set progress = i.text where t.rid = i.rid and t.fence = i.fence;
+      update fencepost.task t set progress = v_note.text where t.rid = v_note.rid and t.fence = v_note.fence;
       v_n := v_n + 1;
     end if;
   end loop;
