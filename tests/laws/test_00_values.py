@@ -8,6 +8,7 @@ import decimal
 import enum
 import json
 import math
+import os
 import subprocess
 import sys
 import uuid
@@ -70,7 +71,7 @@ class Verdict(pydantic.BaseModel):
     note: str = ""
 
 
-class Review(pydantic.BaseModel):
+class Review(pydantic.BaseModel, extra="forbid"):
     verdicts: list[Verdict]
     at: dt.datetime | None = None
     by: str = pydantic.Field("", alias="reviewed-by")
@@ -246,7 +247,11 @@ def test_a_set_has_one_text_in_every_process() -> None:
     )
     said = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
         ).stdout
         for seed in ("1", "2")
     }
