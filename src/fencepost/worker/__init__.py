@@ -1,0 +1,1 @@
+"""The hands: what claims attempts, keeps them alive and runs their code."""

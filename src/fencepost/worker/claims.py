@@ -1,0 +1,154 @@
+"""Claiming: how much, when, and when not.
+
+One request is in flight, with the next number only after the last was answered (law 40.14). A suspect runs alone, and none waits
+for ever behind a busy worker (40.15). A worker that finds nothing says that it sleeps, looks once more, and waits for a hint; without
+one it looks every five seconds, for a hint is never the truth (00.10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from fencepost import attempts, limits, notes
+from fencepost.attempts import Claim
+from fencepost.db import Database
+from fencepost.errors import DatabaseUnavailable
+from fencepost.worker.held import Holding
+
+TREE_POLL_SECONDS: Final = 0.5  # of a worker that runs one run and its descendants: somebody sits before it
+NOTE_SECONDS: Final = 60.0
+
+
+class Claims:
+    """The requests of one incarnation. `only`: nothing but that run and its descendants. Times are on the loop's own clock."""
+
+    def __init__(
+        self, db: Database, incarnation: UUID, *, concurrency: int, lease_seconds: float, only: int | None,
+        changed: Callable[[], None], beat_now: Callable[[], None], listening: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._db = db
+        self._incarnation = incarnation
+        self._concurrency = concurrency
+        self._lease = lease_seconds
+        self._only = only
+        self._changed = changed
+        self._beat_now = beat_now
+        self._listening = listening
+        self._asleep = False
+        self._cursor = ""
+        self._suspect_since: float | None = None
+        self._noted = float("-inf")
+        self._over = False
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self.answered = 0  # the newest request whose answer arrived; what it gave is held
+
+    def look(self) -> None:
+        """There may be something to claim."""
+        self._work.set()
+
+    def let_go(self, *, empty: bool) -> None:
+        """Something that was held is not, or a suspect is none any more."""
+        self._room.set()
+        if empty and self._suspect_since is not None:
+            self._work.set()
+
+    def end(self) -> None:
+        """No more claims; what is in flight is answered first."""
+        self._over = True
+        self._work.set()
+        self._room.set()
+
+    async def run(self, lane: int, holding: Holding) -> bool:
+        """Claim while there is room and work, until ended: True. False: this incarnation was judged dead."""
+        hinted = False
+        while not self._over:
+            self._room.clear()
+            if not self._has_room(holding):
+                await self._say_asleep(lane, asleep=False)
+                await self._rest(self._room, limits.IDLE_POLL_SECONDS)
+                continue
+            self._work.clear()
+            most = min(self._concurrency - len(holding), limits.CLAIM_RUNS_MAX)
+            claim = await self._claim(lane, holding, most)
+            if claim.buried:
+                return False
+            wants_hints = self._only is None and self._listening()
+            if claim.claimed:
+                if len(claim.claimed) >= most:
+                    await self._say_asleep(lane, asleep=False)
+            elif self._asleep != wants_hints:
+                await self._say_asleep(lane, asleep=wants_hints)  # and look once more
+            else:
+                if hinted:
+                    self._beat_now()  # woken for nothing: it may have an hour before it, which the beat's answer names
+                seconds = limits.IDLE_POLL_SECONDS if self._only is None else TREE_POLL_SECONDS
+                hinted = await self._rest(self._work, seconds)
+        return True
+
+    def _has_room(self, holding: Holding) -> bool:
+        """A quarter of the slots is free, no suspect is held, and none has waited here for longer than a lease."""
+        held = len(holding)
+        if held == 0:
+            return True
+        if holding.suspect or self._concurrency - held < max(1, self._concurrency // 4):
+            return False
+        since = self._suspect_since
+        return since is None or asyncio.get_running_loop().time() - since <= self._lease
+
+    async def _claim(self, lane: int, holding: Holding, most: int) -> Claim:
+        """The next request, asked until it is answered. What it gave is held in the same instant in which it counts as answered."""
+        request = self.answered + 1
+        while True:
+            try:
+                claim = await self._ask(lane, request, most, alone=len(holding) == 0)
+                break
+            except DatabaseUnavailable as error:
+                self._note(error)
+        self.answered = request
+        holding.take(claim.claimed)
+        if claim.claimed:
+            self._cursor = claim.claimed[-1].org
+        if claim.suspect_since is None:
+            self._suspect_since = None
+        elif self._suspect_since is None:
+            self._suspect_since = asyncio.get_running_loop().time()
+        self._changed()
+        return claim
+
+    async def _ask(self, lane: int, request: int, most: int, *, alone: bool) -> Claim:
+        if self._only is not None:
+            return await attempts.claim_tree(
+                self._db, self._incarnation, request, root=self._only, most=most, patience=self._lease
+            )
+        return await attempts.claim(
+            self._db, self._incarnation, request, lane=lane, most=most, cursor=self._cursor, alone=alone,
+            patience=self._lease,
+        )  # fmt: skip
+
+    async def _say_asleep(self, lane: int, *, asleep: bool) -> None:
+        """Ask to be woken when there is work, or ask no more: whoever is full, or cannot hear, takes nobody's turn."""
+        if asleep != self._asleep:
+            with contextlib.suppress(DatabaseUnavailable):
+                await attempts.sleep(self._db, self._incarnation, lane, asleep=asleep)
+                self._asleep = asleep
+
+    async def _rest(self, event: asyncio.Event, seconds: float) -> bool:
+        """Until the event or the time is over; whether it was the event. The jitter keeps a fleet from polling in step."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds * random.uniform(0.9, 1.0)):
+                await event.wait()
+                return True
+        return False
+
+    def _note(self, error: DatabaseUnavailable) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._noted >= NOTE_SECONDS:
+            self._noted = now
+            notes.say("claims meet trouble", level=logging.WARNING, trouble=error)
