@@ -121,9 +121,9 @@ async def read_input(db: Database, rid: int) -> str:
 def _claim(rows: Sequence[Record]) -> Claim:
     if rows and rows[0]["answer"] == "buried":
         return Claim(buried=True)
-    if rows and rows[0]["answer"] == "suspect":
-        return Claim(suspect_since=rows[0]["submitted_at"])
-    return Claim(tuple(_claimed(row) for row in rows))
+    # The row `suspect` stands behind what was claimed, if anything was.
+    since = next((row["submitted_at"] for row in rows if row["answer"] == "suspect"), None)
+    return Claim(tuple(_claimed(row) for row in rows if row["answer"] == "claimed"), suspect_since=since)
 
 
 def _claimed(row: Record) -> Claimed:

@@ -181,7 +181,7 @@ class Database:
             "statement_timeout": str(int(limits.STATEMENT_SECONDS * 1000)),
             "idle_in_transaction_session_timeout": "60000",
         }
-        if self.pooled:
+        if self.pooled and dsn is None:
             return await asyncpg.connect(
                 self.dsn, statement_cache_size=0, timeout=10, command_timeout=limits.STATEMENT_SECONDS
             )
