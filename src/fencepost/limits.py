@@ -36,6 +36,7 @@ STATEMENT_SECONDS: Final = 30.0  # longer than any door takes; a frozen server i
 CLIENT_PATIENCE_SECONDS: Final = 30.0  # how long a client's call rides out weather
 WEATHER_PAUSE_SECONDS_MIN: Final = 0.05
 WEATHER_PAUSE_SECONDS_MAX: Final = 5.0
+TOGETHER_PATIENCE_SECONDS: Final = 1.0  # how long a batch of launches rides out weather before they go one by one
 ADMISSION_PATIENCE_MS: Final = 50  # a twin uncommitted elsewhere is met as weather, then asked alone
 WAITERS_MAX: Final = 10_000  # callers that may wait for a connection; one more is told `busy` (00.11)
 CONNECTIONS: Final = 2

@@ -1,0 +1,57 @@
+"""What `runs resolve` hands to the door: the value or error of a verdict, and which step, row or attempt it speaks of."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from fencepost.cli import inputs
+from fencepost.cli.say import USAGE, Stop
+
+if TYPE_CHECKING:
+    from fencepost.db import Database
+    from fencepost.words import Verdict
+
+
+def verdict_value(verdict: str, value: str | None, error: str | None) -> str | None:
+    """The JSON text of `completed`, the sentence of `failed`; None else. Raises Stop (2) for an option that does not belong."""
+    if verdict == "completed":
+        if value is None or error is not None:
+            raise Stop(USAGE, "USAGE", "completed needs what it returned: --value JSON (null where it returns nothing)")
+        return inputs.json_text(value, "the value")
+    if verdict == "failed":
+        if error is None or value is not None:
+            raise Stop(USAGE, "USAGE", "failed needs why: --error TEXT")
+        return error
+    if value is not None or error is not None:
+        raise Stop(USAGE, "USAGE", f"{verdict} takes neither --value nor --error")
+    return None
+
+
+async def resolve_run(
+    db: Database, org: str, run_id: str, *, verdict: str, step: str | None, row: str | None, text: str | None
+) -> tuple[str, str | None]:
+    """Ask the door; (answer, why)."""
+    from fencepost import ledger, recovery
+    from fencepost.values import encode_error
+
+    if verdict == "failed":
+        code = "STEP_FAILED"
+        if step is None and row is None:
+            # A lost attempt that failed keeps the code of its loss.
+            doc: dict[str, Any] = await ledger.read_run(db, org, run_id) or {}
+            code = (doc.get("task") or {}).get("unknown") or "RUNNER_LOST"
+        text = encode_error({"code": code, "message": text, "by": inputs.person()})
+        assert json.loads(text)
+    name, ordinal = inputs.step(step) if step else (None, None)
+    return await recovery.resolve(
+        db,
+        org,
+        run_id,
+        step=name,
+        ordinal=ordinal,
+        row_key=row,
+        verdict=cast("Verdict", verdict),
+        value=text,
+        by=inputs.person(),
+    )

@@ -1,0 +1,108 @@
+"""MODULE:NAME, as a web server resolves it: the current directory first, then Python's path."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from fencepost.app import App
+from fencepost.authoring import Step, Workflow
+from fencepost.cli.say import USAGE, Stop
+
+
+def find_app(target: str) -> App:
+    """The App that MODULE:APP names. Raises Stop (2) with one clear sentence."""
+    found = _find(target, "APP")
+    if isinstance(found, App):
+        return found
+    raise _not_it(target, found, "an App")
+
+
+def find_workflow(target: str) -> tuple[App, Workflow[Any, Any]]:
+    """The workflow that MODULE:WORKFLOW names, and the App that declares it. Raises Stop (2) with one clear sentence."""
+    found = _find(target, "WORKFLOW")
+    if not isinstance(found, Workflow):
+        raise _not_it(target, found, "a workflow")
+    workflow: Workflow[Any, Any] = found
+    # The target's own module first; the App may also live in the module that the workflow was imported from.
+    for module in [sys.modules[target.partition(":")[0]], *list(sys.modules.values())]:
+        for thing in list(vars(module).values()) if hasattr(module, "__dict__") else []:
+            if isinstance(thing, App) and thing.registry.workflows.get(workflow.name) is workflow:
+                return thing, workflow
+    raise Stop(
+        USAGE, "USAGE", f"{target} is declared by an App that no module holds: bind the App to a name in its module"
+    )
+
+
+def _not_it(target: str, found: object, wanted: str) -> Stop:
+    kind = (
+        "a step"
+        if isinstance(found, Step)
+        else "a workflow"
+        if isinstance(found, Workflow)
+        else "an App"
+        if isinstance(found, App)
+        else None
+    )
+    kind = kind or f"of type {type(found).__name__}"
+    module = sys.modules[target.partition(":")[0]]
+    wants: type[Any] = App if wanted == "an App" else Workflow
+    return Stop(USAGE, "USAGE", f"{target} is {kind}, not {wanted}{_offer(module, wants)}")
+
+
+def _offer(module: Any, kind: type[Any]) -> str:
+    names = [name for name, thing in vars(module).items() if isinstance(thing, kind)]
+    return f"; {module.__name__} has {', '.join(names[:5])}" if names else ""
+
+
+def _find(target: str, what: str) -> Any:
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not module_name or not attribute:
+        raise Stop(USAGE, "USAGE", f"{target!r} is not of the form MODULE:{what}")
+    module = _import(module_name)
+    found: Any = module
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            offer = _offer(module, App if what == "APP" else Workflow)
+            raise Stop(USAGE, "USAGE", f"module {module_name} has no {attribute!r}{offer}") from None
+    return found
+
+
+def _import(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise Stop(USAGE, "USAGE", f"there is no module {error.name!r} in {here} or on Python's path") from None
+        raise _broken(name, error) from None
+    except Exception as error:
+        raise _broken(name, error) from None
+    except SystemExit as error:
+        raise Stop(
+            USAGE,
+            "USAGE",
+            f"module {name} ends the process when it is imported (exit {error.code}): guard it with __name__",
+        ) from None
+
+
+def _broken(name: str, error: Exception) -> Stop:
+    """The user's own module raised: what, and the last line of theirs that was running."""
+    if isinstance(error, SyntaxError):
+        return Stop(
+            USAGE, "USAGE", f"module {name} cannot be imported: {error.filename}, line {error.lineno}: {error.msg}"
+        )
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__
+    ]
+    ours = str(Path(__file__).parent.parent)
+    theirs = [f for f in frames if not f.filename.startswith(ours)] or frames
+    where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+    return Stop(USAGE, "USAGE", f"module {name} cannot be imported: {type(error).__name__}: {error}{where}")
