@@ -6,6 +6,7 @@ A worker, gateway or client never runs any of this: it asserts the version (`ass
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ OLDEST_CODE_VERSION: Final = 1
 LOCK_TIMEOUT_MS: Final = 3000
 LOCK_TRIES: Final = 40
 
-_TAG: Final = "$law$"
+# What `render` looks at: a comment (left alone: a schema's name may hold a line break), a role, a name in a literal, a name.
+_NAMED: Final = re.compile(
+    r"(?m)^\s*--[^\n]*| -- [^\n]*|'fencepost_(?P<role>worker|reader)'|'fencepost\.(?P<name>\w+(?:\(\))?)'|\bfencepost\."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +72,18 @@ def render(text: str, schema: str) -> str:
     """The SQL of a chapter or migration for an installation's schema (any legal name, law 00.7)."""
     worker, reader = role_names(schema)
     qualified = quote_ident(schema) + "."
-    text = text.replace("'fencepost.meta'", quote_literal(qualified + "meta"))
-    text = text.replace("'fencepost_worker'", quote_literal(worker)).replace(
-        "'fencepost_reader'", quote_literal(reader)
-    )
-    if _TAG in schema:
-        tag = "$law" + hashlib.sha256(schema.encode()).hexdigest()[:8] + "$"
-        text = text.replace(_TAG, tag)
-    return re.sub(r"\bfencepost\.", lambda _: qualified, text)
+    if "$" in schema:
+        digest = hashlib.sha256(schema.encode()).hexdigest()[:8]
+        text = re.sub(r"\$([a-z]+)\$", rf"$\g<1>_{digest}$", text)
+
+    def name(found: re.Match[str]) -> str:
+        if found["role"]:
+            return quote_literal(worker if found["role"] == "worker" else reader)
+        if found["name"]:
+            return quote_literal(qualified + found["name"])
+        return qualified if found[0] == "fencepost." else found[0]
+
+    return _NAMED.sub(name, text)
 
 
 def _read(folder: str) -> list[tuple[str, str]]:
@@ -98,7 +106,7 @@ async def installed_version(connection: asyncpg.Connection, schema: str) -> int 
     """The version that stands in the schema; None when nothing of ours does."""
     if await connection.fetchval("select to_regclass($1)", f"{quote_ident(schema)}.meta") is None:
         return None
-    version: int = await connection.fetchval(f"select schema_version from {quote_ident(schema)}.meta")
+    version: int = await connection.fetchval(f"select {quote_ident(schema)}.read_version()")
     return version
 
 
@@ -201,13 +209,14 @@ async def _check_recorded(connection: asyncpg.Connection, schema: str, scripts: 
 
 
 async def _create_roles(connection: asyncpg.Connection, schema: str) -> None:
+    import asyncpg
+
     for role in role_names(schema):
         if not await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role):
-            # Another migrating process may have been faster; the block makes "exists already" an answer.
-            await connection.execute(
-                f"do $role$ begin create role {quote_ident(role)} nologin; "
-                "exception when duplicate_object or unique_violation then null; end $role$"
-            )
+            # Another migrating process may be faster.
+            with contextlib.suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+                async with connection.transaction():
+                    await connection.execute(f"create role {quote_ident(role)} nologin")
 
 
 async def _lacks_grants(connection: asyncpg.Connection, schema: str) -> bool:
