@@ -39,6 +39,7 @@ class Press:
 
     def __init__(self, path: str | Path, *, hold_first: bool = False) -> None:
         self.path = Path(path)
+        self.asked: list[str] = []  # the key of every GET, in order
         self.posted = asyncio.Event()  # set once the first post of this press is on disk
         self._released = asyncio.Event()
         self._hold_first = hold_first
@@ -130,6 +131,7 @@ class Press:
     def _find(self, keys: list[str]) -> tuple[HTTPStatus, dict[str, str]]:
         if len(keys) != 1:
             raise Refused(HTTPStatus.BAD_REQUEST, "one key is wanted")
+        self.asked.append(keys[0])
         number = self._first.get(keys[0])
         if number is None:
             raise Refused(HTTPStatus.NOT_FOUND, "no post has this key")
