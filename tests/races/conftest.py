@@ -1,0 +1,5 @@
+"""Fixtures of the races."""
+
+from tests.support_invariants import lawful
+
+__all__ = ["lawful"]
