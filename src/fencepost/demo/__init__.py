@@ -47,8 +47,8 @@ def run_demo(*, json: bool) -> int:
 
 def _opening(example: Example) -> str:
     return (
-        "One run does real work while its workers are killed. It reads a sheet of airports, checks each row, waits for a\n"
-        "review, publishes ONCE to a small web service here (the press), and writes a file. The code, for reading:\n"
+        "One run does real work while its workers are killed: it reads a sheet of airports, checks each row, waits for a "
+        "review, publishes ONCE to a small web service here (the press), and writes a file. Its code: "
         f"{example.folder / 'airports' / 'app.py'}\n"
     )
 
@@ -68,5 +68,6 @@ async def _play_until_told(stage: Stage, story: Story) -> dict[str, Any]:
     loop, playing = asyncio.get_running_loop(), asyncio.current_task()
     assert playing is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, playing.cancel)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            loop.add_signal_handler(number, playing.cancel)
     return await play(stage, story)

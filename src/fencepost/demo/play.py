@@ -33,9 +33,12 @@ async def play(stage: Stage, story: Story) -> dict[str, Any]:
             handle = await _admit(stage, story, client, press.url)
             async with Crew(stage) as crew:
                 kills = [await _kill_in_the_map(stage, story, crew)]
-                kills += [await _kill_in_the_effect(story, crew, handle, press)]
+                kills += [await _kill_in_the_effect(stage, story, crew, handle, press)]
                 await _look_up(story, crew, handle)
-            return await _count(stage, story, handle, press, kills)
+            try:
+                return await _count(stage, story, handle, press, kills)
+            except OSError as error:
+                raise WentWrong(f"what was recorded cannot be counted: {error}") from error
         finally:
             if handle is not None:
                 await _leave_nothing(handle)
@@ -101,28 +104,26 @@ async def _kill_in_the_map(stage: Stage, story: Story, crew: Crew) -> Kill:
     """Worker 1 stops where a third of the rows is kept, says so, and is killed."""
     rows = _wanted(stage)
     worker = await crew.start(pause=f"row.kept:{rows // 3}")
-    story.tell("worker 1", f"pid {worker.pid} takes the run, {stage.example.app.CONCURRENCY} rows at a time")
+    story.tell("worker 1", f"pid {worker.pid} takes it and works, {stage.example.app.CONCURRENCY} rows at a time")
     report = await crew.until(worker, "a third of the rows was kept", crew.reached(worker))
     await crew.kill(worker)
     kill = Kill(worker.number, worker.pid, f"row {report['n']} of {rows} kept")
     begun = len(facts.read_begins(stage.begun).count)
     story.tell("KILLED", f"pid {kill.pid} by SIGKILL: {kill.boundary}, {begun} begun")
-    story.aside("elsewhere", "the job starts again at row 1, or hangs until a time-out that somebody guessed")
+    story.aside("elsewhere", "all rows again, or a run that hangs until some time-out")
     return kill
 
 
-async def _kill_in_the_effect(story: Story, crew: Crew, handle: Handle[str], press: Any) -> Kill:
+async def _kill_in_the_effect(stage: Stage, story: Story, crew: Crew, handle: Handle[str], press: Any) -> Kill:
     """Worker 2 finishes the map; the run waits for its review, publishes, and the worker is killed before it hears the answer."""
     worker = await crew.start()
-    story.tell(
-        "worker 2", f"pid {worker.pid} sees that the other process is gone, and takes the rows that are not kept"
-    )
-    await crew.until(worker, "the run waited for its review", _event(handle, "attempt.parked"))
+    story.tell("worker 2", f"pid {worker.pid} sees that the first is gone, and does the rows that are not kept")
+    await crew.until(worker, "the run waited for its review", _parked(handle, 2 * _wanted(stage)))
     document = await _document(handle)
     done = document["rows"]
     story.tell(
         "parked",
-        f"{done['completed']} of {done['total']} rows kept. The run waits for a review; it holds no worker. This sends it:",
+        f"{done['completed']} of {done['total']} rows kept. The run waits for a review and holds nothing meanwhile. This sends one:",
     )
     story.verbatim(explain.command(document, "signal", "review", shlex.quote(REVIEW)))
     await handle.signal("review", {"ok": True})
@@ -132,7 +133,7 @@ async def _kill_in_the_effect(story: Story, crew: Crew, handle: Handle[str], pre
     press.release()
     kill = Kill(worker.number, worker.pid, boundary)
     story.tell("KILLED", f"pid {kill.pid} by SIGKILL: {kill.boundary}")
-    story.aside("elsewhere", "it is posted a second time, or the run stays stuck without a word")
+    story.aside("elsewhere", "posted a second time, or stuck without a word")
     return kill
 
 
@@ -149,21 +150,19 @@ async def _look_up(story: Story, crew: Crew, handle: Handle[str]) -> None:
     worker = await crew.start()
     story.tell(
         "worker 3",
-        f"pid {worker.pid} finds publish marked, its outcome unknown. It does not post: it asks the press for the key",
+        f"pid {worker.pid} finds publish begun and its outcome unknown. It does not post: it asks the press",
     )
     await crew.until(worker, "the run completed", _completed(handle))
-    story.tell(
-        "completed", "the press had the post: its address is kept as what publish returned, and the file is written"
-    )
+    story.tell("completed", "the press has the post: what publish returned is known, and the file is written")
     await crew.send_home(worker)
 
 
-async def _event(handle: Handle[str], type_: str) -> None:
-    """Until the run's ledger has an event of this type."""
-    async for event in handle.watch():
-        if event.type == type_:
+async def _parked(handle: Handle[str], after: int) -> None:
+    """Until the run is parked. It cannot be before the event `after`: each row is marked and kept first."""
+    async for event in handle.watch(after):
+        if event.type == "attempt.parked":
             return
-    raise WentWrong(f"the run ended without {type_}: {await handle.explain()}")
+    raise WentWrong(f"the run ended without waiting for its review: {await handle.explain()}")
 
 
 async def _completed(handle: Handle[str]) -> None:
@@ -213,7 +212,7 @@ async def _count(stage: Stage, story: Story, handle: Handle[str], press: Any, ki
         and found["effects"] == 1
         and len(resolved) == 1
         and found["resolved_by"] == "lookup"
-        and press.asked == facts.read_keys(stage.posts)
+        and set(press.asked) == set(facts.read_keys(stage.posts))
         and len(kills) == 2
         and found["output_sha256"] == plain
     )
