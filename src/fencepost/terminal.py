@@ -59,6 +59,8 @@ async def finish(
             raise BrokenLaw(
                 "LW801", f"attempt {fence.number} of run {fence.rid} ended the run twice with different values"
             )
+        case "LW802":
+            raise BrokenLaw("LW802", f"attempt {fence.number} of run {fence.rid}: a leg does not end as {ending!r}")
         case answer:
             return Ended(answer, row["status"])
 

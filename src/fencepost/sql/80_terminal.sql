@@ -11,7 +11,7 @@
 --        50.7   after a failed terminal no mark is leased: the fence it names is gone
 --        50.10  a declared retry sets committed failures aside and keeps successes
 -- LOCKS  the run's ancestors and the run, ascending (hold_); descendants level by level after their ancestor
--- CODES  LW801 two endings of one fence (an answer of the item here, raised by the caller: 00.13)
+-- CODES  LW801 two endings of one fence · LW802 no ending of a leg (answers of the item here, raised by the caller: 00.13)
 
 -- True when a step or row that is not repeatable stands marked: somebody must learn what became of it.
 create function fencepost.has_unknown_(_rid bigint) returns boolean language sql stable as $law$
@@ -22,7 +22,7 @@ $law$;
 
 -- Endings: completed (value: output) · failed (value: error) · retry (value: error; after `_delay_mss`, unless `_most_tries` are charged)
 -- · unknown (value: error) · unfit (value: error; `_digests`: the code that did not fit).
--- Answers: committed · retrying · unknown · parked · cancelled · already_terminal · stale · again · LW801.
+-- Answers: committed · retrying · unknown · parked · cancelled · already_terminal · stale · again · LW801 · LW802.
 create function fencepost.finish_attempts(_rids bigint[], _fences uuid[], _endings text[], _values text[], _delay_mss bigint[],
   _most_tries integer[], _digests text[])
 returns table (ord integer, answer text, status text) language plpgsql volatile as $law$
@@ -89,12 +89,13 @@ begin
   else return query select 'stale', null::text; end if;
 end $law$;
 
--- A leg's end that does not end the run. Answers: retrying · unknown · parked · failed.
+-- A leg's end that does not end the run. Answers: retrying · unknown · parked · failed · LW802.
 create function fencepost.turn_(_rid bigint, _ending text, _value text, _delay_ms bigint, _most_tries integer, _digest text, _now timestamptz)
 returns text language plpgsql volatile as $law$
 -- unfenced: the gate has judged.
 declare t record; v_error jsonb;
 begin
+  if _ending is null or _ending not in ('failed', 'retry', 'unknown', 'unfit') then return 'LW802'; end if;
   select x.* into t from fencepost.task x where x.rid = _rid;
   if _ending = 'unfit' then
     perform fencepost.close_leg_(array[_rid], 'parked', 'unfit', _now);
