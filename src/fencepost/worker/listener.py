@@ -33,6 +33,7 @@ class Listener:
         self._noted = float("-inf")
         self.alive = False  # LISTEN was answered, and the last check too
         self.malformed = 0
+        self.connection: Any = None
 
     async def run(self) -> None:
         """Never returns and never raises: a lost connection is opened again."""
@@ -50,7 +51,8 @@ class Listener:
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
     async def _listen(self) -> None:
-        connection: Any = await self._connect()
+        self.connection = await self._connect()
+        connection: Any = self.connection
         ended = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: ended.set())

@@ -140,15 +140,15 @@ class Worker:
 
     async def _claim(self, lane: Lane) -> None:
         if not await self.claims.run(lane.lane, self.holding):
-            self._end("buried", lost=True)
+            self.stop("buried", lost=True)
 
     async def _keep_pulse(self) -> None:
         await self.pulse.keep()
-        self._end("heartbeat", lost=True)
+        self.stop("heartbeat", lost=True)
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._end("stopped")
+        self.stop("stopped")
 
     def _read(self) -> tuple[int, list[tuple[int, int]]]:
         return self.claims.answered, self.holding.names()
@@ -167,7 +167,7 @@ class Worker:
     def _on_beat(self, beat: Beat) -> None:
         if beat.buried:
             if self._opened:  # a closed incarnation is buried too, by its own word
-                self._end("buried", lost=True)
+                self.stop("buried", lost=True)
             return
         self.holding.apply(beat)
         if beat.woken or beat.reaped:
@@ -176,11 +176,11 @@ class Worker:
     def _on_threads_used_up(self, step: str) -> None:
         self.hung = step
         notes.say("every thread is used up by steps that were given up and still run", level=logging.ERROR, step=step)
-        self._end("threads")
+        self.stop("threads")
 
     # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end(self, why: str, *, lost: bool = False) -> None:
+    def stop(self, why: str, *, lost: bool = False) -> None:
         """The first reason stands, unless everything is lost meanwhile."""
         if lost and not self._lost.is_set():
             notes.say("the worker lost its attempts", level=logging.ERROR, why=why, held=len(self.holding))
@@ -236,7 +236,7 @@ class Worker:
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             notes.say("a part of the worker broke", level=logging.CRITICAL, error=f"{type(error).__name__}: {error}")
-            self._end("broken")
+            self.stop("broken")
 
 
 def _judge(concurrency: int, threads: int) -> None:
