@@ -40,6 +40,8 @@ returns table (answer text, lane integer, name text, holder text) language plpgs
 #variable_conflict use_column
 declare v_name text := fencepost.lane_name_(_release); v_norm text := fencepost.normalise_(_release); v_found record;
 begin
+  -- Also inside a caller's transaction, of whatever isolation (30.10), so it does not enter.
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
   if v_name is null or _release ~ '[[:cntrl:]]' or length(_release) > 200 then
     return query select 'refused_blank', null::integer, null::text, null::text; return;
   end if;

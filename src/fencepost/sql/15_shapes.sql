@@ -62,7 +62,7 @@ create table fencepost.task (
   cancel_until   timestamptz,
   trouble        text,                      -- the error shown while unknown, deferred or parked on its code
   progress       text,
-  on_lost        text not null,
+  on_lost        text not null check (on_lost in ('replay', 'fail', 'ask')),
   parent         bigint,
   check (number >= tries and tries >= 0 and losses >= 0 and seq >= 1),
   check ((fence is null) = (holder is null) and (fence is null) = (claimed_at is null) and (fence is null) = (request is null)),

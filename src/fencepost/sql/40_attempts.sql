@@ -187,11 +187,13 @@ create function fencepost.descendants_(_rids bigint[]) returns setof bigint lang
   select d.rid from d
 $law$;
 
+-- Those that still live: an ended parent has no row to lock, and nothing to be told.
 create function fencepost.ancestors_(_rids bigint[]) returns setof bigint language sql stable as $law$
-  with recursive a(rid) as (
-    select t.parent from unnest(_rids) i(rid) cross join lateral (select t.parent from fencepost.task t where t.rid = i.rid limit 1) t where t.parent is not null
+  with recursive a(rid, parent) as (
+    select p.rid, p.parent from unnest(_rids) i(rid) cross join lateral (select t.parent from fencepost.task t where t.rid = i.rid limit 1) t
+     cross join lateral (select p.rid, p.parent from fencepost.task p where p.rid = t.parent limit 1) p
     union
-    select t.parent from a cross join lateral (select t.parent from fencepost.task t where t.rid = a.rid limit 1) t where t.parent is not null)
+    select p.rid, p.parent from a cross join lateral (select p.rid, p.parent from fencepost.task p where p.rid = a.parent limit 1) p)
   select a.rid from a
 $law$;
 

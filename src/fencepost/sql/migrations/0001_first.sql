@@ -140,6 +140,8 @@ returns table (answer text, lane integer, name text, holder text) language plpgs
 #variable_conflict use_column
 declare v_name text := fencepost.lane_name_(_release); v_norm text := fencepost.normalise_(_release); v_found record;
 begin
+  -- Also inside a caller's transaction, of whatever isolation (30.10), so it does not enter.
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
   if v_name is null or _release ~ '[[:cntrl:]]' or length(_release) > 200 then
     return query select 'refused_blank', null::integer, null::text, null::text; return;
   end if;
@@ -226,7 +228,7 @@ create table fencepost.task (
   cancel_until   timestamptz,
   trouble        text,                      -- the error shown while unknown, deferred or parked on its code
   progress       text,
-  on_lost        text not null,
+  on_lost        text not null check (on_lost in ('replay', 'fail', 'ask')),
   parent         bigint,
   check (number >= tries and tries >= 0 and losses >= 0 and seq >= 1),
   check ((fence is null) = (holder is null) and (fence is null) = (claimed_at is null) and (fence is null) = (request is null)),
@@ -918,11 +920,13 @@ create function fencepost.descendants_(_rids bigint[]) returns setof bigint lang
   select d.rid from d
 $law$;
 
+-- Those that still live: an ended parent has no row to lock, and nothing to be told.
 create function fencepost.ancestors_(_rids bigint[]) returns setof bigint language sql stable as $law$
-  with recursive a(rid) as (
-    select t.parent from unnest(_rids) i(rid) cross join lateral (select t.parent from fencepost.task t where t.rid = i.rid limit 1) t where t.parent is not null
+  with recursive a(rid, parent) as (
+    select p.rid, p.parent from unnest(_rids) i(rid) cross join lateral (select t.parent from fencepost.task t where t.rid = i.rid limit 1) t
+     cross join lateral (select p.rid, p.parent from fencepost.task p where p.rid = t.parent limit 1) p
     union
-    select t.parent from a cross join lateral (select t.parent from fencepost.task t where t.rid = a.rid limit 1) t where t.parent is not null)
+    select p.rid, p.parent from a cross join lateral (select p.rid, p.parent from fencepost.task p where p.rid = a.parent limit 1) p)
   select a.rid from a
 $law$;
 
