@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import asyncpg
@@ -53,7 +53,7 @@ class Ears:
         self._deaf_until = float("inf") if db.pooled and listen_dsn is None else 0.0
 
     @contextlib.asynccontextmanager
-    async def hear(self) -> AsyncIterator[Ear]:
+    async def hear(self) -> AsyncGenerator[Ear]:
         """Lend a channel that is listened to already, or none if it cannot be had now."""
         ear = Ear(await self._channel())
         if ear.channel is not None:

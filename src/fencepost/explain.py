@@ -178,13 +178,15 @@ def _claim(doc: Document) -> Wait:
 def _delay(doc: Document) -> Wait:
     task = part(doc, "task")
     trouble = error_of(task.get("trouble"))
-    if trouble.get("reason"):
-        what = f"an hour: a worker deferred it for want of {trouble.get('dependency')} ({trouble['reason']})"
+    if trouble.get("reason") == "workflow_missing":
+        what = f"a worker that has workflow {doc['name']}: the last one that claimed it does not; it is offered again then"
+    elif trouble.get("reason"):
+        what = f"its next try: a worker deferred it for want of {trouble.get('dependency')} ({trouble['reason']})"
     elif trouble.get("code") and task["number"]:
-        what = f"an hour: the delay of its declared retry, after {trouble.get('message', '')} ({trouble['code']})"
+        what = f"the delay of its declared retry, after {trouble.get('message', '')} ({trouble['code']})"
     else:
-        what = "an hour: it was asked to start later"
-    by = ("the hour, by any live worker's beat", command(doc, "wake"), command(doc, "cancel"))
+        what = "its time: it was asked to start later"
+    by = ("that instant, by any live worker's beat", command(doc, "wake"), command(doc, "cancel"))
     return Wait("time", what, _at(_last_leg(doc)), _at(task["due_at"]), by)
 
 
@@ -219,7 +221,7 @@ def _armed(doc: Document) -> Iterator[Wait]:
                 kind, what, by = (
                     "time",
                     f"the end of sleep {name}",
-                    ("the hour, by any live worker's beat", command(doc, "cancel")),
+                    ("that instant, by any live worker's beat", command(doc, "cancel")),
                 )
             case "signal":
                 kind, what = "signal", f"signal {b['name']!r}"

@@ -75,13 +75,13 @@ def _without_defaults(value: object, dumped: object) -> object:
         same = len(given) == len(inside)
         return [_without_defaults(v, d) for v, d in zip(given, inside, strict=True)] if same else inside
     if not isinstance(dumped, dict):
-        return cast("object", dumped)
+        return dumped
     fields = cast("dict[str, object]", dumped)
     if isinstance(value, dict):
         parts = cast("dict[str, object]", value)
         return {key: _without_defaults(parts.get(key), part) for key, part in fields.items()}
     if _has_model(value):
-        model: Any = value
+        model = cast("Any", value)
         unset = set(cast("Iterable[str]", type(model).model_fields)) - set(
             cast("Iterable[str]", model.model_fields_set)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
@@ -21,9 +21,9 @@ class Report:
     """What was found. A finding is to be mended, a note is to be known; each is (what, remedy)."""
 
     settings: dict[str, dict[str, str]]
-    facts: dict[str, Any] = field(default_factory=dict)
-    findings: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    findings: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    notes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def as_json(self) -> dict[str, Any]:
         """One object."""
@@ -142,7 +142,8 @@ def _tell(report: Report, *, as_json: bool) -> None:
     )
     say.plain("")
     for key, value in report.facts.items():
-        shown = ", ".join(f"{k}: {v}" for k, v in value.items()) or "none" if isinstance(value, dict) else value
+        inside = cast("dict[str, object]", value) if isinstance(value, dict) else None
+        shown = value if inside is None else ", ".join(f"{k}: {v}" for k, v in inside.items()) or "none"
         say.plain(f"{key + ':':<20}{say.clean(shown)}")
     for kind, found in (("finding", report.findings), ("note", report.notes)):
         for what, remedy in found:

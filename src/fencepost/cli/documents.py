@@ -31,13 +31,13 @@ def show_object(doc: Document, rows: Sequence[OpenRow]) -> dict[str, Any]:
     found["input"] = json.loads(doc["input"])
     found["waiting_for"] = [wait.as_json() for wait in explain.waits(doc, rows)]
     found["unknown"] = explain.unknowns(doc, rows)
-    found["steps"] = [_step(step) for step in doc.get("steps") or []]
+    found["steps"] = [_step(step) for step in explain.parts(doc, "steps")]
     found["rows"] = doc["rows"]
     found["attempt_history"] = [
         entry | {"claimed_at": _at(entry["claimed_at"]), "ended_at": _at(entry["ended_at"])}
-        for entry in doc.get("attempt_history") or []
+        for entry in explain.parts(doc, "attempt_history")
     ]
-    progress = (doc.get("task") or {}).get("progress")
+    progress = explain.part(doc, "task").get("progress")
     return found | ({"progress": progress} if progress else {})
 
 
@@ -64,7 +64,18 @@ def listed_object(run: Listed) -> dict[str, Any]:
 
 def event_object(event: Event) -> dict[str, Any]:
     """A line of `runs watch --json`."""
-    return {"seq": event.seq, "at": instant(event.at), "type": event.type, "attempt": event.number, "data": event.data}
+    return {
+        "seq": event.seq,
+        "at": instant(event.at),
+        "type": event.type,
+        "attempt": event.number,
+        "data": event_data(event),
+    }
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """What an event tells, its instants in UTC with milliseconds."""
+    return event.data | {key: instant(event.data[key]) for key in ("until",) if event.data.get(key)}
 
 
 def row_object(row: OpenRow) -> dict[str, Any]:

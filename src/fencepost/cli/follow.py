@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fencepost import ledger
+from fencepost.cli.documents import event_data
 from fencepost.cli.say import CANCELLED, DONE, FAILED, NOT_ENDED, clean
 from fencepost.client import Handle
 from fencepost.errors import RunNotFound
@@ -62,7 +63,7 @@ def event_line(event: Event) -> str:
     parts = [instant(event.at), f"{event.seq:>4}", event.type]
     if event.number is not None:
         parts.append(f"attempt={event.number}")
-    data = dict(event.data)
+    data = event_data(event)
     name, ordinal = data.pop("name", None), data.pop("ordinal", None)
     if name is not None:
         parts.append(f"{name}#{ordinal}" if ordinal is not None else str(name))

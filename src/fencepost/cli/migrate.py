@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 import click
@@ -96,7 +96,7 @@ async def has_roles(connection: asyncpg.Connection, name: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _connected(place: Place) -> AsyncIterator[asyncpg.Connection]:
+async def _connected(place: Place) -> AsyncGenerator[asyncpg.Connection]:
     """A connection without time-outs of ours: a migration takes as long as it takes."""
     import asyncpg
 

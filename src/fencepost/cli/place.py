@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -40,7 +40,7 @@ class Place:
         return release_of(self.settings)
 
     @contextlib.asynccontextmanager
-    async def database(self, *, ready: bool = True) -> AsyncIterator[Database]:
+    async def database(self, *, ready: bool = True) -> AsyncGenerator[Database]:
         """The installation, its schema's version asserted first: a database that does not answer is told at once."""
         from fencepost.db import Database
 
@@ -67,7 +67,7 @@ def org_option(function: F) -> F:
 
 
 @contextlib.contextmanager
-def opened(dsn: str | None, *, homes: Homes = "existing", embedded: bool = False) -> Iterator[Place]:
+def opened(dsn: str | None, *, homes: Homes = "existing", embedded: bool = False) -> Generator[Place]:
     """The place to work in, leased while the block runs.
 
     `homes`: whether an embedded home may serve, and may be made. `embedded`: asked for, whatever the settings say.

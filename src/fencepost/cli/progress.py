@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.cli import say
@@ -22,7 +22,7 @@ Show = Callable[[Event], None]
 
 
 @contextlib.asynccontextmanager
-async def progress(handle: Handle[Any]) -> AsyncIterator[Show]:
+async def progress(handle: Handle[Any]) -> AsyncGenerator[Show]:
     """Gives the function that is told every event."""
     if sys.stderr.isatty():
         async with _live(handle) as show:
@@ -37,7 +37,7 @@ def _plain(event: Event) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _live(handle: Handle[Any]) -> AsyncIterator[Show]:
+async def _live(handle: Handle[Any]) -> AsyncGenerator[Show]:
     """The events above, and one line below: how the run stands, and a bar of its rows."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

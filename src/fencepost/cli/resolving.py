@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from fencepost.cli import inputs
 from fencepost.cli.say import USAGE, Stop
@@ -33,14 +33,15 @@ async def resolve_run(
 ) -> tuple[str, str | None]:
     """Ask the door; (answer, why)."""
     from fencepost import ledger, recovery
+    from fencepost.explain import part
     from fencepost.values import encode_error
 
     if verdict == "failed":
         code = "STEP_FAILED"
         if step is None and row is None:
             # A lost attempt that failed keeps the code of its loss.
-            doc: dict[str, Any] = await ledger.read_run(db, org, run_id) or {}
-            code = (doc.get("task") or {}).get("unknown") or "RUNNER_LOST"
+            doc = await ledger.read_run(db, org, run_id) or {}
+            code = part(doc, "task").get("unknown") or "RUNNER_LOST"
         text = encode_error({"code": code, "message": text, "by": inputs.person()})
         assert json.loads(text)
     name, ordinal = inputs.step(step) if step else (None, None)

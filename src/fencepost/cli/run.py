@@ -7,7 +7,7 @@ import contextlib
 import logging
 import shlex
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -112,7 +112,9 @@ async def _run(place: Place, order: Order) -> int:
         client = Client(db, order.app.release or place.release, listen_dsn=place.settings.listen_url)
         try:
             works_here = (place.embedded is not None or order.here) and not order.detach
-            if not works_here and not order.detach:
+            if works_here:
+                import fencepost.worker.loop  # noqa: F401 - what cannot work says so before it has admitted anything
+            elif not order.detach:
                 await _need_worker(client, order)
             handle = await client.start_text(
                 order.workflow, order.text, id=order.run_id, org=order.org, source=order.source
@@ -160,6 +162,7 @@ async def _detached(handle: Handle[Any], *, as_json: bool) -> int:
 
 async def _follow(place: Place, client: Client, order: Order, handle: Handle[Any], *, works_here: bool) -> int:
     from fencepost.cli import follow
+    from fencepost.cli.documents import run_object
     from fencepost.cli.progress import progress
 
     interrupted, hurry = asyncio.Event(), asyncio.Event()
@@ -182,14 +185,16 @@ async def _follow(place: Place, client: Client, order: Order, handle: Handle[Any
         else:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-    if doc is None and interrupted.is_set():
-        say.words(f"left: the run goes on when a worker has it; follow it again with --id {shlex.quote(handle.id)}")
-        return say.INTERRUPTED
-    if doc is None:
-        doc = await follow.document(handle)
-        say.words("no longer followed: the run goes on when a worker has it")
+    if doc is not None:
         _result(doc, as_json=order.as_json)
         return follow.exit_code(doc)
+    doc = await follow.document(handle)
+    if interrupted.is_set():
+        say.words(f"left: the run goes on when a worker has it; follow it again with --id {shlex.quote(handle.id)}")
+        if order.as_json:
+            say.data(run_object(doc))
+        return say.INTERRUPTED
+    say.words("no longer followed: the run goes on when a worker has it")
     _result(doc, as_json=order.as_json)
     return follow.exit_code(doc)
 
@@ -212,7 +217,7 @@ def _result(doc: dict[str, Any], *, as_json: bool) -> None:
 @contextlib.asynccontextmanager
 async def _working(
     place: Place, client: Client, order: Order, handle: Handle[Any], broken: asyncio.Event, hurry: asyncio.Event
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None]:
     """While the block runs this process works on the run and its descendants, and its beat does everybody's sweeps.
 
     `broken` is set when the worker ended by itself; `hurry` ends its grace.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from fencepost.cli import act, say
@@ -205,8 +203,9 @@ async def _rows(place: Place, run_id: str, org: str, *, as_json: bool) -> int:
 
 
 def _message(value: str | None) -> str:
-    error = json.loads(value) if value else {}
-    return str(error.get("message", "")) if isinstance(error, dict) else ""
+    from fencepost.explain import error_of
+
+    return str(error_of(value).get("message", ""))
 
 
 def _named(org: str, run_id: str) -> tuple[str, str]:

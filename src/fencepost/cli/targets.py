@@ -6,7 +6,7 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from fencepost.app import App
 from fencepost.authoring import Step, Workflow
@@ -24,17 +24,21 @@ def find_app(target: str) -> App:
 def find_workflow(target: str) -> tuple[App, Workflow[Any, Any]]:
     """The workflow that MODULE:WORKFLOW names, and the App that declares it. Raises Stop (2) with one clear sentence."""
     found = _find(target, "WORKFLOW")
-    if not isinstance(found, Workflow):
+    if not _is_workflow(found):
         raise _not_it(target, found, "a workflow")
-    workflow: Workflow[Any, Any] = found
+    workflow = found
     # The target's own module first; the App may also live in the module that the workflow was imported from.
     for module in [sys.modules[target.partition(":")[0]], *list(sys.modules.values())]:
-        for thing in list(vars(module).values()) if hasattr(module, "__dict__") else []:
+        for thing in list(_names(module).values()):
             if isinstance(thing, App) and thing.registry.workflows.get(workflow.name) is workflow:
                 return thing, workflow
     raise Stop(
         USAGE, "USAGE", f"{target} is declared by an App that no module holds: bind the App to a name in its module"
     )
+
+
+def _is_workflow(thing: object) -> TypeGuard[Workflow[Any, Any]]:
+    return isinstance(thing, Workflow)
 
 
 def _not_it(target: str, found: object, wanted: str) -> Stop:
@@ -54,11 +58,16 @@ def _not_it(target: str, found: object, wanted: str) -> Stop:
 
 
 def _offer(module: Any, kind: type[Any]) -> str:
-    names = [name for name, thing in vars(module).items() if isinstance(thing, kind)]
+    names = [name for name, thing in _names(module).items() if isinstance(thing, kind)]
     return f"; {module.__name__} has {', '.join(names[:5])}" if names else ""
 
 
-def _find(target: str, what: str) -> Any:
+def _names(module: object) -> dict[str, object]:
+    """What a module binds; whatever else stands in sys.modules binds nothing."""
+    return cast("dict[str, object]", getattr(module, "__dict__", {}))
+
+
+def _find(target: str, what: str) -> object:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise Stop(USAGE, "USAGE", f"{target!r} is not of the form MODULE:{what}")
