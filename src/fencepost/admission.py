@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ async def admit(db: Database, launches: Sequence[Launch], *, repair: bool = Fals
     try:
         return await admit_together(db, launches, repair=repair)
     except Exception:
-        return [answer for launch in launches for answer in await admit(db, [launch], repair=repair)]
+        alone = await asyncio.gather(*(admit(db, [launch], repair=repair) for launch in launches))
+        return [answer for answers in alone for answer in answers]
 
 
 async def admit_together(

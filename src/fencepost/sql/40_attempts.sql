@@ -216,6 +216,13 @@ begin
   select h.ord, case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end from h;
 end $law$;
 
+-- 00.3. How the leg of this fence ended, if it did: the answer to whoever asks again after a lost reply.
+create function fencepost.ended_(_rid bigint, _fence uuid) returns text language sql stable as $law$
+  select case when o.error::jsonb->>'code' = 'RECOVERY_EXHAUSTED' then 'exhausted' else a.ended end
+    from fencepost.attempt a left join lateral (select o.error from fencepost.outcome o where o.rid = a.rid and o.fence = a.fence limit 1) o on true
+   where a.rid = _rid and a.fence = _fence
+$law$;
+
 -- 40.5, 40.13. Pre-code only: the door refuses an attempt that has begun code which may have run (`_reason` other than
 -- workflow_missing with begun true and on_lost not replay). Answers: deferred · exhausted · stale · again.
 create function fencepost.defer_attempts(_rids bigint[], _fences uuid[], _reasons text[], _dependencies text[], _delay_mss bigint[])
@@ -225,7 +232,14 @@ declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fen
 begin
   foreach h in array v_held loop
     ord := h.ord;
-    if h.how <> 'held' then answer := h.how; return next; continue; end if;
+    if h.how <> 'held' then
+      answer := h.how;
+      if h.how = 'stale' then
+        select e.ended into answer from fencepost.ended_(h.rid, _fences[h.ord]) e(ended) where e.ended in ('deferred', 'exhausted');
+        answer := coalesce(answer, 'stale');
+      end if;
+      return next; continue;
+    end if;
     if h.state = 'cancelling' then
       perform fencepost.close_leg_(array[h.rid], 'deferred', 'cancelled', v_now);
       perform fencepost.let_go_(h.rid, v_now);
@@ -282,6 +296,8 @@ begin
       else
         perform fencepost.return_(h.rid, 'not_dispatched', v_now);
       end if;
+      answer := 'given_back';
+    elsif h.how = 'stale' and fencepost.ended_(h.rid, _fences[h.ord]) = 'given_back' then
       answer := 'given_back';
     end if;
     return next;

@@ -258,7 +258,7 @@ begin
 end $law$;
 
 -- An operator's word: a run parked on its code is tried again, one that waits in the line for an hour is due now.
--- Answers: done · refused (then `state`) · unknown_run.
+-- Answers: done (also when it stands in the line already: the word may be asked again, 00.3) · refused (then `state`) · unknown_run.
 create function fencepost.wake_run(_org text, _id text) returns table (answer text, state text) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record;
@@ -274,7 +274,7 @@ begin
     update fencepost.task x set due_at = null, ready_at = v_now, turn_at = v_now - x.priority * interval '60 s', seq = x.seq + 1 where x.rid = v_rid;
     insert into fencepost.event (rid, seq, at, type, number) values (v_rid, t.seq + 1, v_now, 'run.woken', nullif(t.number, 0));
     perform fencepost.rouse_(t.lane, 1);
-  else
+  elsif t.state <> 'queued' then
     return query select 'refused', t.state; return;
   end if;
   return query select 'done', 'queued';

@@ -949,6 +949,13 @@ begin
   select h.ord, case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end from h;
 end $law$;
 
+-- 00.3. How the leg of this fence ended, if it did: the answer to whoever asks again after a lost reply.
+create function fencepost.ended_(_rid bigint, _fence uuid) returns text language sql stable as $law$
+  select case when o.error::jsonb->>'code' = 'RECOVERY_EXHAUSTED' then 'exhausted' else a.ended end
+    from fencepost.attempt a left join lateral (select o.error from fencepost.outcome o where o.rid = a.rid and o.fence = a.fence limit 1) o on true
+   where a.rid = _rid and a.fence = _fence
+$law$;
+
 -- 40.5, 40.13. Pre-code only: the door refuses an attempt that has begun code which may have run (`_reason` other than
 -- workflow_missing with begun true and on_lost not replay). Answers: deferred · exhausted · stale · again.
 create function fencepost.defer_attempts(_rids bigint[], _fences uuid[], _reasons text[], _dependencies text[], _delay_mss bigint[])
@@ -958,7 +965,14 @@ declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fen
 begin
   foreach h in array v_held loop
     ord := h.ord;
-    if h.how <> 'held' then answer := h.how; return next; continue; end if;
+    if h.how <> 'held' then
+      answer := h.how;
+      if h.how = 'stale' then
+        select e.ended into answer from fencepost.ended_(h.rid, _fences[h.ord]) e(ended) where e.ended in ('deferred', 'exhausted');
+        answer := coalesce(answer, 'stale');
+      end if;
+      return next; continue;
+    end if;
     if h.state = 'cancelling' then
       perform fencepost.close_leg_(array[h.rid], 'deferred', 'cancelled', v_now);
       perform fencepost.let_go_(h.rid, v_now);
@@ -1015,6 +1029,8 @@ begin
       else
         perform fencepost.return_(h.rid, 'not_dispatched', v_now);
       end if;
+      answer := 'given_back';
+    elsif h.how = 'stale' and fencepost.ended_(h.rid, _fences[h.ord]) = 'given_back' then
       answer := 'given_back';
     end if;
     return next;
@@ -1986,7 +2002,7 @@ begin
 end $law$;
 
 -- An operator's word: a run parked on its code is tried again, one that waits in the line for an hour is due now.
--- Answers: done · refused (then `state`) · unknown_run.
+-- Answers: done (also when it stands in the line already: the word may be asked again, 00.3) · refused (then `state`) · unknown_run.
 create function fencepost.wake_run(_org text, _id text) returns table (answer text, state text) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record;
@@ -2002,7 +2018,7 @@ begin
     update fencepost.task x set due_at = null, ready_at = v_now, turn_at = v_now - x.priority * interval '60 s', seq = x.seq + 1 where x.rid = v_rid;
     insert into fencepost.event (rid, seq, at, type, number) values (v_rid, t.seq + 1, v_now, 'run.woken', nullif(t.number, 0));
     perform fencepost.rouse_(t.lane, 1);
-  else
+  elsif t.state <> 'queued' then
     return query select 'refused', t.state; return;
   end if;
   return query select 'done', 'queued';
