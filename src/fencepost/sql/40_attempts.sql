@@ -218,7 +218,7 @@ end $law$;
 
 -- 00.3. How the leg of this fence ended, if it did: the answer to whoever asks again after a lost reply.
 create function fencepost.ended_(_rid bigint, _fence uuid) returns text language sql stable as $law$
-  select case when o.error::jsonb->>'code' = 'RECOVERY_EXHAUSTED' then 'exhausted' else a.ended end
+  select case when o.error::json->>'code' = 'RECOVERY_EXHAUSTED' then 'exhausted' else a.ended end
     from fencepost.attempt a left join lateral (select o.error from fencepost.outcome o where o.rid = a.rid and o.fence = a.fence limit 1) o on true
    where a.rid = _rid and a.fence = _fence
 $law$;

@@ -152,7 +152,7 @@ begin
   end if;
   select array_agg(i.id) into v_silent from (
     select i.id from fencepost.incarnation i
-     where i.ended is null and i.id <> _me and i.heard_at < _now - i.lease_ms * interval '1 ms'
+     where i.ended is null and i.id <> _me and i.heard_at <= _now - i.lease_ms * interval '1 ms'
        and greatest(i.heard_at, _observing_since) <= _now - i.lease_ms * interval '1 ms'
      order by i.id limit 100 for no key update skip locked) i;
   if v_silent is not null then

@@ -951,7 +951,7 @@ end $law$;
 
 -- 00.3. How the leg of this fence ended, if it did: the answer to whoever asks again after a lost reply.
 create function fencepost.ended_(_rid bigint, _fence uuid) returns text language sql stable as $law$
-  select case when o.error::jsonb->>'code' = 'RECOVERY_EXHAUSTED' then 'exhausted' else a.ended end
+  select case when o.error::json->>'code' = 'RECOVERY_EXHAUSTED' then 'exhausted' else a.ended end
     from fencepost.attempt a left join lateral (select o.error from fencepost.outcome o where o.rid = a.rid and o.fence = a.fence limit 1) o on true
    where a.rid = _rid and a.fence = _fence
 $law$;
@@ -1220,6 +1220,9 @@ begin
        set state = 'open', seq = null, opened_seq = excluded.opened_seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
            repeatable = excluded.repeatable, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at;
     update fencepost.task t set seq = t.seq + 1 where t.rid = _rid;
+    -- 50.10: what failed in it is asked again with it.
+    update fencepost.row r set state = 'again', value = null, seq = null, at = v_now
+      from fencepost.map m where m.rid = _rid and m.name = _name and m.ordinal = _ordinal and r.mid = m.mid and r.state in ('failed', 'skipped');
   end if;
   insert into fencepost.map (rid, name, ordinal, total) values (_rid, _name, _ordinal, 0) on conflict (rid, name, ordinal) do nothing;
   select m.mid, m.total, m.whole into v_map from fencepost.map m where m.rid = _rid and m.name = _name and m.ordinal = _ordinal;
@@ -1896,7 +1899,7 @@ begin
   end if;
   select array_agg(i.id) into v_silent from (
     select i.id from fencepost.incarnation i
-     where i.ended is null and i.id <> _me and i.heard_at < _now - i.lease_ms * interval '1 ms'
+     where i.ended is null and i.id <> _me and i.heard_at <= _now - i.lease_ms * interval '1 ms'
        and greatest(i.heard_at, _observing_since) <= _now - i.lease_ms * interval '1 ms'
      order by i.id limit 100 for no key update skip locked) i;
   if v_silent is not null then
