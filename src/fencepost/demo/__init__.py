@@ -38,7 +38,8 @@ def run_demo(*, json: bool) -> int:
         return _refuse("CANNOT_RUN", str(error), EXIT_CANNOT_RUN, json=json)
     except WentWrong as error:
         return _refuse("DEMO_FAILED", str(error), EXIT_NOT_OK, json=json)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.stderr.write("left: its workers are ended, its run is cancelled\n")
         return EXIT_INTERRUPTED
     sys.stdout.write(json_.dumps(found, separators=(",", ":")) + "\n")
     sys.stdout.flush()

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,17 +36,22 @@ class WorkerProcess:
     def pid(self) -> int:
         return self.process.pid
 
-    def last_words(self) -> str:
-        """The end of what it logged, on one line."""
+    def end(self) -> str:
+        """Words for how it ended: its exit code, and the last line it logged."""
         lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"exit {self.process.returncode}: {last}"
 
 
 class Crew:
-    """At most one worker at a time. Left in whatever way, no process stays: `async with Crew(stage) as crew`."""
+    """At most one worker at a time. Left in whatever way, no process stays: `async with Crew(stage, ending) as crew`.
 
-    def __init__(self, stage: Stage) -> None:
+    `ending`: gives the words for how the run ended, once it has; nothing else comes after that.
+    """
+
+    def __init__(self, stage: Stage, ending: Coroutine[Any, Any, str]) -> None:
         self._stage = stage
+        self._ending = asyncio.ensure_future(ending)
         self._workers: list[WorkerProcess] = []
         self._pipes: list[asyncio.BaseTransport] = []
 
@@ -60,8 +65,10 @@ class Crew:
         for worker in alive:  # all of them before anything is awaited: a second Ctrl-C may come
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGKILL)
+        self._ending.cancel()
         for worker in alive:
             await worker.process.wait()
+        await asyncio.gather(self._ending, return_exceptions=True)
         for pipe in self._pipes:
             pipe.close()
 
@@ -94,33 +101,41 @@ class Crew:
         return worker
 
     async def until(self, worker: WorkerProcess, what: str, coming: Awaitable[T]) -> T:
-        """What comes, while the worker lives. Raises WentWrong: it ended by itself, or nothing came."""
+        """What comes, while the worker lives and the run goes on. Raises WentWrong: one of them ended, or nothing came."""
         awaited = asyncio.ensure_future(coming)
-        ended = asyncio.ensure_future(worker.process.wait())
         try:
-            await asyncio.wait({awaited, ended}, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if awaited.done():
-                return awaited.result()
-            if ended.done():
-                code = worker.process.returncode
-                raise WentWrong(
-                    f"worker {worker.number} ended by itself before {what} (exit {code}): {worker.last_words()}"
-                )
-            raise WentWrong(f"{what} did not come within {PATIENCE_SECONDS:.0f} s: see {worker.log}")
+            return await self._wait(worker, what, awaited)
         finally:
-            for task in (awaited, ended):
-                task.cancel()
-            await asyncio.gather(awaited, ended, return_exceptions=True)
+            awaited.cancel()
+            await asyncio.gather(awaited, return_exceptions=True)
+
+    async def until_ended(self, worker: WorkerProcess) -> str:
+        """The words for the run's end, once it has come. Raises WentWrong: the worker ended first, or nothing came."""
+        return await self._wait(worker, "the run ended", self._ending)
+
+    async def _wait(self, worker: WorkerProcess, what: str, awaited: asyncio.Future[T]) -> T:
+        gone = asyncio.ensure_future(worker.process.wait())
+        try:
+            waiting: list[asyncio.Future[Any]] = [awaited, gone, self._ending]
+            await asyncio.wait(waiting, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+        if awaited.done():
+            return awaited.result()
+        if worker.process.returncode is not None:
+            raise WentWrong(f"worker {worker.number} ended by itself before {what} ({worker.end()})")
+        if self._ending.done():
+            raise WentWrong(f"the run ended before {what}: {self._ending.result()}")
+        raise WentWrong(f"waited {PATIENCE_SECONDS:.0f} s, and not yet {what}: see {worker.log}")
 
     async def reached(self, worker: WorkerProcess) -> dict[str, Any]:
         """The report of the fault point it was started with."""
         assert worker.reports is not None
         line = await worker.reports.readline()
         if not line:
-            code = await worker.process.wait()
-            raise WentWrong(
-                f"worker {worker.number} never reached its fault point (exit {code}): {worker.last_words()}"
-            )
+            await worker.process.wait()
+            raise WentWrong(f"worker {worker.number} ended by itself before its fault point ({worker.end()})")
         report: dict[str, Any] = json.loads(line)
         return report
 
@@ -130,9 +145,7 @@ class Crew:
             os.kill(worker.pid, signal.SIGKILL)
         code = await worker.process.wait()
         if code != -signal.SIGKILL:
-            raise WentWrong(
-                f"worker {worker.number} ended by itself (exit {code}) before it was killed: {worker.last_words()}"
-            )
+            raise WentWrong(f"worker {worker.number} ended by itself before it was killed ({worker.end()})")
 
     async def send_home(self, worker: WorkerProcess) -> None:
         """Ask it to drain. Raises WentWrong unless it ends in order."""
@@ -146,7 +159,7 @@ class Crew:
                 f"worker {worker.number} did not drain within {DRAIN_SECONDS:.0f} s: see {worker.log}"
             ) from None
         if code != 0:
-            raise WentWrong(f"worker {worker.number} did not end in order (exit {code}): {worker.last_words()}")
+            raise WentWrong(f"worker {worker.number} did not end in order ({worker.end()})")
 
     async def _read(self, fd: int) -> asyncio.StreamReader:
         reader = asyncio.StreamReader()

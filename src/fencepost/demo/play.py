@@ -17,9 +17,11 @@ from fencepost.demo.facts import Kill
 from fencepost.demo.stage import Stage
 from fencepost.demo.story import Story
 from fencepost.demo.trouble import CannotRun, WentWrong
-from fencepost.errors import FencepostError
+from fencepost.ears import Ear
+from fencepost.errors import FencepostError, RunCancelled, RunFailed, RunUnknown
 from fencepost.words import TERMINAL
 
+COMPLETED: Final = "it completed"
 REVIEW: Final = '{"ok": true}'
 CANCEL_SECONDS: Final = 5.0
 
@@ -31,10 +33,10 @@ async def play(stage: Stage, story: Story) -> dict[str, Any]:
         handle: Handle[str] | None = None
         try:
             handle = await _admit(stage, story, client, press.url)
-            async with Crew(stage) as crew:
+            async with Crew(stage, _ending(handle)) as crew:
                 kills = [await _kill_in_the_map(stage, story, crew)]
-                kills += [await _kill_in_the_effect(stage, story, crew, handle, press)]
-                await _look_up(story, crew, handle)
+                kills += [await _kill_in_the_effect(story, crew, handle, press)]
+                await _look_up(story, crew)
             try:
                 return await _count(stage, story, handle, press, kills)
             except OSError as error:
@@ -54,11 +56,8 @@ async def _installation(stage: Stage, story: Story) -> AsyncGenerator[Database]:
     db = Database(stage.dsn, stage.settings.schema, name="fencepost demo")
     try:
         if stage.home is not None:
-            connection = await db.connect()
-            try:
+            async with db.connection() as connection:
                 await schema.migrate(connection, stage.settings.schema)
-            finally:
-                await connection.close()
         await db.ready()
         where = (
             f"the embedded PostgreSQL of {stage.home}"
@@ -114,11 +113,11 @@ async def _kill_in_the_map(stage: Stage, story: Story, crew: Crew) -> Kill:
     return kill
 
 
-async def _kill_in_the_effect(stage: Stage, story: Story, crew: Crew, handle: Handle[str], press: Any) -> Kill:
+async def _kill_in_the_effect(story: Story, crew: Crew, handle: Handle[str], press: Any) -> Kill:
     """Worker 2 finishes the map; the run waits for its review, publishes, and the worker is killed before it hears the answer."""
     worker = await crew.start()
     story.tell("worker 2", f"pid {worker.pid} sees that the first is gone, and does the rows that are not kept")
-    await crew.until(worker, "the run waited for its review", _parked(handle, 2 * _wanted(stage)))
+    await crew.until(worker, "the run waited for its review", _parked(handle))
     document = await _document(handle)
     done = document["rows"]
     story.tell(
@@ -145,31 +144,36 @@ async def _inside(handle: Handle[str]) -> str:
     return f"inside {marked[0]}: posted, the reply not received"
 
 
-async def _look_up(story: Story, crew: Crew, handle: Handle[str]) -> None:
+async def _look_up(story: Story, crew: Crew) -> None:
     """Worker 3 finds the mark, asks the look-up, and ends the run."""
     worker = await crew.start()
     story.tell(
         "worker 3",
         f"pid {worker.pid} finds publish begun and its outcome unknown. It does not post: it asks the press",
     )
-    await crew.until(worker, "the run completed", _completed(handle))
+    ending = await crew.until_ended(worker)
+    if ending != COMPLETED:
+        raise WentWrong(ending)
     story.tell("completed", "the press has the post: what publish returned is known, and the file is written")
     await crew.send_home(worker)
 
 
-async def _parked(handle: Handle[str], after: int) -> None:
-    """Until the run is parked. It cannot be before the event `after`: each row is marked and kept first."""
-    async for event in handle.watch(after):
-        if event.type == "attempt.parked":
-            return
-    raise WentWrong(f"the run ended without waiting for its review: {await handle.explain()}")
+async def _parked(handle: Handle[str]) -> None:
+    """Until the run waits, and no worker holds it. Its status is asked for: 6 000 events about rows are not wanted here."""
+    ear = Ear(None)
+    while await handle.status() != "parked":
+        await ear.wait()
+    if (await _document(handle))["task"]["park"] != "wait":
+        raise WentWrong(await handle.explain())
 
 
-async def _completed(handle: Handle[str]) -> None:
+async def _ending(handle: Handle[str]) -> str:
+    """How the run ends, once it has."""
     try:
         await handle.result()
-    except FencepostError as error:
-        raise WentWrong(f"the run did not complete: {error}; see `fencepost runs explain {handle.id}`") from error
+    except (RunFailed, RunCancelled, RunUnknown) as error:
+        return f"{error}; see `fencepost runs explain {handle.id}`"
+    return COMPLETED
 
 
 async def _document(handle: Handle[str]) -> dict[str, Any]:
