@@ -108,7 +108,7 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 15.
     """Wait for what tells nobody. Raises TimeoutError, saying for what."""
     try:
         async with asyncio.timeout(seconds):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  # processes and files set no event
                 await asyncio.sleep(0.01)  # waits: other processes and files announce nothing
     except TimeoutError:
         raise TimeoutError(f"{what} did not come within {seconds} s") from None
@@ -119,7 +119,7 @@ async def until_row(ask: Callable[[], object], what: str, seconds: float = 15.0)
     answer: object = None
     try:
         async with asyncio.timeout(seconds):
-            while not answer:  # noqa: ASYNC110  # asked again each time
+            while not answer:
                 answer = await ask()  # type: ignore[misc]  # a coroutine each time
                 await asyncio.sleep(0.02)  # waits: a row that somebody else writes
     except TimeoutError:

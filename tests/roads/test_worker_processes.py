@@ -167,8 +167,12 @@ async def test_40_12_a_worker_that_can_have_no_heartbeat_for_half_a_lease_goes_h
 # Told to stop
 
 
-async def test_40_11_an_idle_worker_told_to_stop_closes_and_exits_0(crew: Crew, admin: asyncpg.Connection) -> None:
-    member = await crew.start()
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_40_11_an_idle_worker_told_to_stop_closes_and_exits_0(
+    crew: Crew, db: Database, admin: asyncpg.Connection, loop: str
+) -> None:
+    member = await crew.start(LOOP=loop)
+    assert await ends(admin, await admit_one(db, name="quick", input='"a"')) == "completed"
     (heart,) = hearts_of(member.pid)
     member.send_signal(signal.SIGTERM)
     assert await crew.ended(member, 5) == 0
@@ -300,6 +304,26 @@ async def test_00_10_a_hint_wakes_an_idle_worker_and_a_cancel_reaches_code_betwe
     await terminal.cancel(db, "default", "a", reason="enough", grace_ms=30_000)
     await crew.effect("cancelled", "a", member.pid, seconds=4)
     assert await ends(admin, rid) == "cancelled"
+
+
+async def test_40_15_a_suspect_that_waits_for_a_lease_stops_the_claims_of_a_busy_worker(
+    crew: Crew, db: Database, admin: asyncpg.Connection
+) -> None:
+    member = await crew.start(lease=LEASE, beat=BEAT)
+    busy = await admit_one(db, name="holding", input='"busy"')
+    await crew.effect("hold", "busy", member.pid)
+    suspect = await admit_one(db, name="quick", input='"suspect"', delay_ms=3_600_000)
+    await admin.execute("update fencepost.task set losses = 1, due_at = null where rid = $1", suspect)
+    early = await admit_one(db, name="quick", input='"early"')
+    assert await ends(admin, early) == "completed"
+    await after(LEASE + 0.5)
+    late = await admit_one(db, name="quick", input='"late"')
+    await after(6.0)
+    assert (await look(admin, suspect), await look(admin, late)) == ("queued", "queued")
+    crew.go()
+    for rid in (busy, suspect, late):
+        assert await ends(admin, rid, 4) == "completed"
+    assert [line[1] for line in crew.effects("note")] == ["busy", "early", "suspect", "late"]
 
 
 async def test_40_15_a_suspect_runs_alone_until_it_commits(crew: Crew, db: Database, admin: asyncpg.Connection) -> None:

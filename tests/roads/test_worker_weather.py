@@ -38,6 +38,17 @@ async def once(ctx: Context, word: str) -> str:
     return await ctx.step(count, word)
 
 
+@app.step(repeatable=True)
+async def wait_for_ever() -> None:
+    done.append("waiting")
+    await asyncio.Event().wait()
+
+
+@app.workflow()
+async def endless(ctx: Context) -> None:
+    await ctx.step(wait_for_ever)
+
+
 @app.workflow(on_lost="ask")
 async def careful(ctx: Context, word: str) -> str:
     return await ctx.step(count, word)
@@ -234,6 +245,23 @@ async def test_40_11_a_claim_that_is_answered_after_the_stop_is_given_back(
             pause.release()
     assert await look(admin, rid, "state", "tries") == ("queued", 0)
     assert done == []
+
+
+async def test_40_11_what_was_stopped_counts_as_held_until_it_is_recorded_as_lost(
+    worker_dsn: str, db: Database, admin: asyncpg.Connection
+) -> None:
+    """40.7: a beat in between would give it back as if its code had never run, and charge nothing."""
+    rid = await admit_one(db, name="endless")
+    with pause_at("statement.before", when=lambda facts: facts["door"] == "close_incarnation") as pause:
+        async with working(worker_dsn, lease=2.0, beat=0.3, grace_seconds=0.1) as worker:
+            await until(lambda: done, "its code")
+            worker.stop("stopped")
+            await pause.reached()
+            await after(1.0)
+            assert await look(admin, rid, "state", "number") == ("running", 1)
+            pause.release()
+    assert await look(admin, rid, "state", "tries", "losses") == ("queued", 1, 1)
+    assert await history(admin, rid) == [(1, "lost")]
 
 
 async def test_40_5_a_workflow_this_worker_does_not_have_goes_back_for_half_a_minute(

@@ -123,4 +123,8 @@ async def main() -> int:
 if __name__ == "__main__":
     sys.executable = os.environ.get("HEARTBEAT_PYTHON", sys.executable)
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(levelname)s %(message)s")
+    if os.environ.get("LOOP") == "uvloop":
+        import uvloop
+
+        sys.exit(uvloop.run(main()))
     sys.exit(asyncio.run(main()))

@@ -52,6 +52,7 @@ class Holding:
         self._empty = asyncio.Event()
         self._empty.set()
         self._draining = False
+        self._leaving = False
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -121,6 +122,7 @@ class Holding:
 
     async def leave(self) -> None:
         """Stop waiting for whatever did not end."""
+        self._leaving = True
         left = [slot.task for slot in self._slots.values() if slot.task is not None and not slot.task.done()]
         for task in left:
             task.cancel()
@@ -132,8 +134,11 @@ class Holding:
         try:
             leg = await self._dispatch(slot)
             became = await leg.run() if isinstance(leg, Leg) else leg
+        except asyncio.CancelledError:
+            if self._leaving:
+                raise
+            became = await self._bury(slot, RuntimeError("a cancellation escaped from the leg"))
         except Exception as error:
-            slot.leg = None
             became = await self._bury(slot, error)
         if became is None or became == "stopped":
             slot.leg, slot.over = None, True
@@ -175,6 +180,7 @@ class Holding:
 
         None when not even that can be told: the attempt stays held, so that nobody repeats it.
         """
+        slot.leg = None
         fence, words = slot.claimed.fence, values.describe_error(error, "WORKFLOW_ERROR")
         facts = {"run": slot.claimed.id, "rid": fence.rid, "number": fence.number}
         notes.say("a leg broke", level=logging.CRITICAL, error=f"{words['type']}: {words['message']}", **facts)

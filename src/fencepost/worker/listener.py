@@ -55,7 +55,7 @@ class Listener:
         connection: Any = self.connection
         ended = asyncio.Event()
         try:
-            connection.add_termination_listener(lambda _: ended.set())
+            connection.add_termination_listener(lambda *_: ended.set())
             await asyncio.wait_for(connection.add_listener(self._channel, self._on_notify), ANSWER_SECONDS)
             self.alive = True
             for hint in sorted(HINTS):  # what was said while nobody listened is not said again

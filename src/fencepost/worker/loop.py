@@ -16,7 +16,6 @@ from typing import Any, Final
 from fencepost import attempts, faults, lanes, limits, notes, recovery
 from fencepost.app import App
 from fencepost.db import Database
-from fencepost.errors import DatabaseUnavailable
 from fencepost.lanes import Lane
 from fencepost.recovery import Beat
 from fencepost.settings import Settings, check_worker, release_of
@@ -217,7 +216,9 @@ class Worker:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     lost = await recovery.close_incarnation(self._db, self.incarnation, patience=CLOSE_SECONDS)
                 notes.say("worker closed", why=self._why, lost=lost)
-            except (DatabaseUnavailable, TimeoutError) as error:
+            except (
+                Exception
+            ) as error:  # whatever it was: the process goes home, and its silence or its death says the rest
                 notes.say("the worker's end could not be told", level=logging.WARNING, error=error)
         await self.holding.leave()
         for task in self._tasks:
