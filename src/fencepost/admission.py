@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import asyncpg
@@ -91,7 +91,8 @@ async def admit_together(
 
 async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch) -> Admission:
     """Admit inside the caller's own transaction: rolled back, no run existed (law 30.10). The claim bound does not apply unless asked (30.8)."""
-    rows = await db.call_on(connection, "admit_runs", *_columns([launch]), False, None)
+    unbound = launch if launch.claim_ms is not None else replace(launch, claim_ms=-1)
+    rows = await db.call_on(connection, "admit_runs", *_columns([unbound]), False, None)
     return _answer(launch, rows[0])
 
 
