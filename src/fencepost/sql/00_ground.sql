@@ -30,9 +30,11 @@ create table fencepost.migration (
 );
 
 -- Law 00.1. `transaction_timestamp()` cannot be read twice differently by accident.
-create function fencepost.now_() returns timestamptz language sql stable as $law$
-  select coalesce((select m.test_now from fencepost.meta m where m.test), transaction_timestamp())
-$law$;
+-- (plpgsql, like every room that a hot door enters: a SQL function is planned again at every call.)
+create function fencepost.now_() returns timestamptz language plpgsql stable as $law$
+begin
+  return coalesce((select m.test_now from fencepost.meta m where m.one), transaction_timestamp());
+end $law$;
 
 -- What a starting process asserts: it may see no table (00.8, 00.9).
 create function fencepost.read_version() returns integer language sql stable as $law$ select m.schema_version from fencepost.meta m $law$;
@@ -52,9 +54,10 @@ begin
 end $law$;
 
 -- A channel of this installation: names are short, and two installations in one database never hear each other.
-create function fencepost.channel_(_what text) returns text language sql stable as $law$
-  select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m
-$law$;
+create function fencepost.channel_(_what text) returns text language plpgsql stable as $law$
+begin
+  return (select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m where m.one);
+end $law$;
 
 create table fencepost.move (
   was     text not null,

@@ -99,10 +99,11 @@ begin
 end $law$;
 
 -- A running leg with armed waits is told to look: what it waits for may be here. Polling is the truth behind it.
-create function fencepost.hint_(_rid bigint) returns void language sql volatile as $law$
-  select pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look')
-    from fencepost.task t where t.rid = _rid and t.holder is not null
-$law$;
+create function fencepost.hint_(_rid bigint) returns void language plpgsql volatile as $law$
+begin
+  perform pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look')
+     from fencepost.task t where t.rid = _rid and t.holder is not null;
+end $law$;
 
 -- A cancelling run that no leg runs any more ends when its descendants have ended, or when the grace is over (80.4).
 create function fencepost.let_go_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$

@@ -49,8 +49,9 @@ end $law$;
 
 -- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
 -- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim carries at most 64 pages of 128 KiB.
-create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language sql stable as $law$
-  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false)
+create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language plpgsql stable as $law$
+begin
+  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into boundaries, more
     from (select b.doc, b.at_seq, b.place,
                  sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
             from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
@@ -58,8 +59,8 @@ create function fencepost.page_(_rid bigint, _after_seq integer, _after_place te
                            b.repeatable, b.value, b.fence, b.child, b.asked_ms)::text as doc
                     from fencepost.boundary b where b.rid = _rid) b
            where (b.at_seq, b.place) > (_after_seq, _after_place)
-          window w as (order by b.at_seq, b.place)) p
-$law$;
+          window w as (order by b.at_seq, b.place)) p;
+end $law$;
 
 create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _after_place text, out boundaries text, out more boolean) language sql stable as $law$
   select p.boundaries, p.more from fencepost.page_(_rid, _after_seq, _after_place, 1048576) p
@@ -198,11 +199,12 @@ create function fencepost.ancestors_(_rids bigint[]) returns setof bigint langua
 $law$;
 
 -- A leg's line in the history. The caller holds the row.
-create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language sql volatile as $law$
+create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+begin
   insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
   select t.rid, t.number, t.fence, t.holder, t.claimed_at, _now, _ended, t.begun, _reason
-    from fencepost.task t where t.rid = any (_rids) and t.fence is not null
-$law$;
+    from fencepost.task t where t.rid = any (_rids) and t.fence is not null;
+end $law$;
 
 -- Answers: begun · stale · cancelled · again. Author code runs only after `begun` where loss does not mean replay.
 create function fencepost.begin_attempts(_rids bigint[], _fences uuid[]) returns table (ord integer, answer text) language plpgsql volatile as $law$

@@ -209,7 +209,7 @@ end $law$;
 create function fencepost.keep_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[], _states text[], _values text[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_rid bigint; v_seq integer;
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_row record; v_rid bigint; v_seq integer;
 begin
   for h in select i.* from unnest(v_held, _fences, _mids, _indexes, _states, _values)
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index, becomes, value) order by i.rid, i.ord loop
@@ -219,14 +219,15 @@ begin
         if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
         v_rid := h.rid; v_seq := h.seq;
       end if;
-      update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq + 1, fence = h.fence, number = h.number, at = v_now
-       where r.mid = h.mid and r.index = h.index and r.state in ('waiting', 'marked', 'again')
-         and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
-      if found then
+      -- By the key alone: the states of `row_open` beside it would make that index eligible, and it walks every open row.
+      select r.state, r.fence, r.value into v_row from fencepost.row r
+       where r.mid = h.mid and r.index = h.index and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
+      if v_row.state in ('waiting', 'marked', 'again') then
         v_seq := v_seq + 1; answer := 'kept';
+        update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq, fence = h.fence, number = h.number, at = v_now
+         where r.mid = h.mid and r.index = h.index;
       else
-        answer := case when exists (select from fencepost.row r where r.mid = h.mid and r.index = h.index and r.fence = h.fence and r.state = h.becomes
-                                       and r.value is not distinct from h.value) then 'kept' else 'kept_before' end;
+        answer := case when v_row.fence = h.fence and v_row.state = h.becomes and v_row.value is not distinct from h.value then 'kept' else 'kept_before' end;
       end if;
     end if;
     return next;

@@ -14,11 +14,12 @@
 -- CODES  LW801 two endings of one fence · LW802 no ending of a leg (answers of the item here, raised by the caller: 00.13)
 
 -- True when a step or row that is not repeatable stands marked: somebody must learn what became of it.
-create function fencepost.has_unknown_(_rid bigint) returns boolean language sql stable as $law$
-  select exists (select from fencepost.boundary b where b.rid = _rid and b.state = 'marked' and not b.repeatable)
+create function fencepost.has_unknown_(_rid bigint) returns boolean language plpgsql stable as $law$
+begin
+  return exists (select from fencepost.boundary b where b.rid = _rid and b.state = 'marked' and not b.repeatable)
       or exists (select from fencepost.map m join fencepost.row r on r.mid = m.mid and r.state in ('waiting', 'marked', 'again')
-                  where m.rid = _rid and r.state = 'marked' and not r.repeatable)
-$law$;
+                  where m.rid = _rid and r.state = 'marked' and not r.repeatable);
+end $law$;
 
 -- Endings: completed (value: output) · failed (value: error) · retry (value: error; after `_delay_mss`, unless `_most_tries` are charged)
 -- · unknown (value: error) · unfit (value: error; `_digests`: the code that did not fit).

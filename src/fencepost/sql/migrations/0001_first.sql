@@ -32,9 +32,11 @@ create table fencepost.migration (
 );
 
 -- Law 00.1. `transaction_timestamp()` cannot be read twice differently by accident.
-create function fencepost.now_() returns timestamptz language sql stable as $law$
-  select coalesce((select m.test_now from fencepost.meta m where m.test), transaction_timestamp())
-$law$;
+-- (plpgsql, like every room that a hot door enters: a SQL function is planned again at every call.)
+create function fencepost.now_() returns timestamptz language plpgsql stable as $law$
+begin
+  return coalesce((select m.test_now from fencepost.meta m where m.one), transaction_timestamp());
+end $law$;
 
 -- What a starting process asserts: it may see no table (00.8, 00.9).
 create function fencepost.read_version() returns integer language sql stable as $law$ select m.schema_version from fencepost.meta m $law$;
@@ -54,9 +56,10 @@ begin
 end $law$;
 
 -- A channel of this installation: names are short, and two installations in one database never hear each other.
-create function fencepost.channel_(_what text) returns text language sql stable as $law$
-  select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m
-$law$;
+create function fencepost.channel_(_what text) returns text language plpgsql stable as $law$
+begin
+  return (select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m where m.one);
+end $law$;
 
 create table fencepost.move (
   was     text not null,
@@ -706,10 +709,11 @@ begin
 end $law$;
 
 -- A running leg with armed waits is told to look: what it waits for may be here. Polling is the truth behind it.
-create function fencepost.hint_(_rid bigint) returns void language sql volatile as $law$
-  select pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look')
-    from fencepost.task t where t.rid = _rid and t.holder is not null
-$law$;
+create function fencepost.hint_(_rid bigint) returns void language plpgsql volatile as $law$
+begin
+  perform pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look')
+     from fencepost.task t where t.rid = _rid and t.holder is not null;
+end $law$;
 
 -- A cancelling run that no leg runs any more ends when its descendants have ended, or when the grace is over (80.4).
 create function fencepost.let_go_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
@@ -782,8 +786,9 @@ end $law$;
 
 -- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
 -- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim carries at most 64 pages of 128 KiB.
-create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language sql stable as $law$
-  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false)
+create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language plpgsql stable as $law$
+begin
+  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into boundaries, more
     from (select b.doc, b.at_seq, b.place,
                  sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
             from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
@@ -791,8 +796,8 @@ create function fencepost.page_(_rid bigint, _after_seq integer, _after_place te
                            b.repeatable, b.value, b.fence, b.child, b.asked_ms)::text as doc
                     from fencepost.boundary b where b.rid = _rid) b
            where (b.at_seq, b.place) > (_after_seq, _after_place)
-          window w as (order by b.at_seq, b.place)) p
-$law$;
+          window w as (order by b.at_seq, b.place)) p;
+end $law$;
 
 create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _after_place text, out boundaries text, out more boolean) language sql stable as $law$
   select p.boundaries, p.more from fencepost.page_(_rid, _after_seq, _after_place, 1048576) p
@@ -931,11 +936,12 @@ create function fencepost.ancestors_(_rids bigint[]) returns setof bigint langua
 $law$;
 
 -- A leg's line in the history. The caller holds the row.
-create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language sql volatile as $law$
+create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+begin
   insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
   select t.rid, t.number, t.fence, t.holder, t.claimed_at, _now, _ended, t.begun, _reason
-    from fencepost.task t where t.rid = any (_rids) and t.fence is not null
-$law$;
+    from fencepost.task t where t.rid = any (_rids) and t.fence is not null;
+end $law$;
 
 -- Answers: begun · stale · cancelled · again. Author code runs only after `begun` where loss does not mean replay.
 create function fencepost.begin_attempts(_rids bigint[], _fences uuid[]) returns table (ord integer, answer text) language plpgsql volatile as $law$
@@ -1508,11 +1514,12 @@ end $law$;
 -- CODES  LW801 two endings of one fence · LW802 no ending of a leg (answers of the item here, raised by the caller: 00.13)
 
 -- True when a step or row that is not repeatable stands marked: somebody must learn what became of it.
-create function fencepost.has_unknown_(_rid bigint) returns boolean language sql stable as $law$
-  select exists (select from fencepost.boundary b where b.rid = _rid and b.state = 'marked' and not b.repeatable)
+create function fencepost.has_unknown_(_rid bigint) returns boolean language plpgsql stable as $law$
+begin
+  return exists (select from fencepost.boundary b where b.rid = _rid and b.state = 'marked' and not b.repeatable)
       or exists (select from fencepost.map m join fencepost.row r on r.mid = m.mid and r.state in ('waiting', 'marked', 'again')
-                  where m.rid = _rid and r.state = 'marked' and not r.repeatable)
-$law$;
+                  where m.rid = _rid and r.state = 'marked' and not r.repeatable);
+end $law$;
 
 -- Endings: completed (value: output) · failed (value: error) · retry (value: error; after `_delay_mss`, unless `_most_tries` are charged)
 -- · unknown (value: error) · unfit (value: error; `_digests`: the code that did not fit).
