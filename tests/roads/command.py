@@ -121,8 +121,8 @@ class Shop:
         (place / "shop.py").write_text(MODULE)
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith(("FENCEPOST_", "PG"))}
         self.environ |= {
-            "FENCEPOST_LEASE_SECONDS": "1.5",
-            "FENCEPOST_HEARTBEAT_SECONDS": "0.4",
+            "FENCEPOST_LEASE_SECONDS": "9",
+            "FENCEPOST_HEARTBEAT_SECONDS": "0.5",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         if dsn is not None:

@@ -87,7 +87,7 @@ async def client(worker_dsn: str) -> AsyncIterator[Client]:
 async def working(worker_dsn: str) -> AsyncIterator[None]:
     """A worker of this process; ready."""
     stop, ready = asyncio.Event(), asyncio.Event()
-    settings = replace(read_settings({}, dsn=worker_dsn), lease_seconds=1.5, heartbeat_seconds=0.4)
+    settings = replace(read_settings({}, dsn=worker_dsn), lease_seconds=9.0, heartbeat_seconds=0.5)
     task = asyncio.ensure_future(run_worker(app, settings, stop=stop, on_ready=lambda _: ready.set()))
     waiting = asyncio.ensure_future(ready.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED, timeout=20)

@@ -234,12 +234,15 @@ async def _working(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     stop = asyncio.Event()
     lane = Lane(await client.lane(), "", client.release)
+    ready = asyncio.Event()
     working = asyncio.ensure_future(
         run_worker(
-            order.app, place.settings, stop=stop, hurry=hurry, only=outcome.rid, lane=lane, grace_seconds=GRACE_SECONDS
+            order.app, place.settings, stop=stop, hurry=hurry, only=outcome.rid, lane=lane, grace_seconds=GRACE_SECONDS,
+            on_ready=lambda _: ready.set(),
         )
-    )
-    working.add_done_callback(lambda _: broken.set())
+    )  # fmt: skip
+    working.add_done_callback(lambda _: (broken.set(), ready.set()))
+    await ready.wait()  # by now a run that was parked on other code than this is in the line again
     try:
         yield
     finally:
