@@ -38,7 +38,7 @@ begin
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
-             case when t.rid is null or t.fence is distinct from i.fence then 'stale'
+             case when t.fence is null or t.fence is distinct from i.fence then 'stale'
                   when not (i.rid = any (v_locked)) or (t.parent is not null and _also <> '{}'
                             and exists (select from fencepost.ancestors_(array[i.rid]) a(rid) where not (a.rid = any (v_locked)))) then 'again'
                   else 'held' end,

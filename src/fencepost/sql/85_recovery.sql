@@ -41,17 +41,19 @@ begin
   insert into fencepost.event (rid, seq, at, type, number, data)
   values (_rid, t.seq + 1, _now, 'attempt.lost', t.number, jsonb_build_object('reason', _reason, 'holder', t.holder));
   v_code := case when t.on_lost <> 'replay' then 'RUNNER_LOST' when t.losses + 1 >= 5 then 'LOST_TOO_OFTEN' end;
+  -- Its code began, so deferrals are counted anew (40.13).
   if v_code is null then
     update fencepost.task x
-       set state = 'queued', tries = t.tries + 1, losses = t.losses + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
+       set state = 'queued', tries = t.tries + 1, losses = t.losses + 1, deferrals = 0, deferred_since = null,
+           fence = null, holder = null, request = null, claimed_at = null, begun = false,
            ready_at = _now, turn_at = _now - t.priority * interval '60 s', seq = t.seq + 1
      where x.rid = _rid;
     perform fencepost.rouse_(t.lane, 1);
     return 'replay';
   end if;
   update fencepost.task x
-     set state = 'unknown', unknown = v_code, tries = t.tries + 1, losses = t.losses + 1, fence = null, holder = null, request = null, claimed_at = null,
-         begun = false, seq = t.seq + 2,
+     set state = 'unknown', unknown = v_code, tries = t.tries + 1, losses = t.losses + 1, deferrals = 0, deferred_since = null,
+         fence = null, holder = null, request = null, claimed_at = null, begun = false, seq = t.seq + 2,
          trouble = case v_code when 'RUNNER_LOST' then v_error
                    else json_build_object('code', v_code, 'message', format('%s losses without a newly committed boundary, the last: %s', t.losses + 1, _reason))::text end
    where x.rid = _rid;

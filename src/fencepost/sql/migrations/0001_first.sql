@@ -775,7 +775,7 @@ begin
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
-             case when t.rid is null or t.fence is distinct from i.fence then 'stale'
+             case when t.fence is null or t.fence is distinct from i.fence then 'stale'
                   when not (i.rid = any (v_locked)) or (t.parent is not null and _also <> '{}'
                             and exists (select from fencepost.ancestors_(array[i.rid]) a(rid) where not (a.rid = any (v_locked)))) then 'again'
                   else 'held' end,
@@ -1590,7 +1590,7 @@ begin
   else return query select 'stale', null::text; end if;
 end $law$;
 
--- A leg's end that does not end the run. Answers: retrying · unknown · parked · failed · LW802.
+-- A leg's end that does not end the run; its code began, so deferrals are counted anew (40.13). Answers: retrying · unknown · parked · failed · LW802.
 create function fencepost.turn_(_rid bigint, _ending text, _value text, _delay_ms bigint, _most_tries integer, _digest text, _now timestamptz)
 returns text language plpgsql volatile as $law$
 -- unfenced: the gate has judged.
@@ -1602,7 +1602,7 @@ begin
     perform fencepost.close_leg_(array[_rid], 'parked', 'unfit', _now);
     update fencepost.task x
        set state = 'parked', park = 'code', code_digest = coalesce(_digest, ''), trouble = _value, fence = null, holder = null, request = null,
-           claimed_at = null, begun = false, seq = t.seq + 1
+           claimed_at = null, begun = false, deferrals = 0, deferred_since = null, seq = t.seq + 1
      where x.rid = _rid;
     insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq + 1, _now, 'attempt.unfit', t.number);
     return 'parked';
@@ -1611,7 +1611,7 @@ begin
     perform fencepost.close_leg_(array[_rid], 'unknown', null, _now);
     update fencepost.task x
        set state = 'unknown', unknown = 'STEP_OUTCOME_UNKNOWN', trouble = _value, fence = null, holder = null, request = null, claimed_at = null,
-           begun = false, seq = t.seq + 1
+           begun = false, deferrals = 0, deferred_since = null, seq = t.seq + 1
      where x.rid = _rid;
     insert into fencepost.event (rid, seq, at, type, number, data)
     values (_rid, t.seq + 1, _now, 'run.unknown', t.number, jsonb_build_object('code', 'STEP_OUTCOME_UNKNOWN'));
@@ -1635,7 +1635,7 @@ begin
      and not exists (select from fencepost.boundary b where b.rid = m.rid and b.kind = 'map' and b.name = m.name and b.ordinal = m.ordinal and b.state = 'kept');
   update fencepost.task x
      set state = 'queued', tries = t.tries + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
-         ready_at = _now + coalesce(_delay_ms, 0) * interval '1 ms',
+         deferrals = 0, deferred_since = null, ready_at = _now + coalesce(_delay_ms, 0) * interval '1 ms',
          turn_at = _now + coalesce(_delay_ms, 0) * interval '1 ms' - t.priority * interval '60 s',
          due_at = case when _delay_ms > 0 then _now + _delay_ms * interval '1 ms' end, trouble = _value, seq = t.seq + 1
    where x.rid = _rid;
@@ -1796,17 +1796,19 @@ begin
   insert into fencepost.event (rid, seq, at, type, number, data)
   values (_rid, t.seq + 1, _now, 'attempt.lost', t.number, jsonb_build_object('reason', _reason, 'holder', t.holder));
   v_code := case when t.on_lost <> 'replay' then 'RUNNER_LOST' when t.losses + 1 >= 5 then 'LOST_TOO_OFTEN' end;
+  -- Its code began, so deferrals are counted anew (40.13).
   if v_code is null then
     update fencepost.task x
-       set state = 'queued', tries = t.tries + 1, losses = t.losses + 1, fence = null, holder = null, request = null, claimed_at = null, begun = false,
+       set state = 'queued', tries = t.tries + 1, losses = t.losses + 1, deferrals = 0, deferred_since = null,
+           fence = null, holder = null, request = null, claimed_at = null, begun = false,
            ready_at = _now, turn_at = _now - t.priority * interval '60 s', seq = t.seq + 1
      where x.rid = _rid;
     perform fencepost.rouse_(t.lane, 1);
     return 'replay';
   end if;
   update fencepost.task x
-     set state = 'unknown', unknown = v_code, tries = t.tries + 1, losses = t.losses + 1, fence = null, holder = null, request = null, claimed_at = null,
-         begun = false, seq = t.seq + 2,
+     set state = 'unknown', unknown = v_code, tries = t.tries + 1, losses = t.losses + 1, deferrals = 0, deferred_since = null,
+         fence = null, holder = null, request = null, claimed_at = null, begun = false, seq = t.seq + 2,
          trouble = case v_code when 'RUNNER_LOST' then v_error
                    else json_build_object('code', v_code, 'message', format('%s losses without a newly committed boundary, the last: %s', t.losses + 1, _reason))::text end
    where x.rid = _rid;
