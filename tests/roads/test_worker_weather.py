@@ -210,8 +210,9 @@ async def test_40_14_what_a_beat_is_told_of_is_never_given_back_under_a_slow_cla
     """The reply is under way for three beats: the request is not answered yet, so its attempts are not missed."""
     rid = await admit_one(db, name="once", input='"a"')
     with pause_at("statement.executed", when=lambda facts: facts["door"] == "claim_attempts") as pause:
-        async with working(worker_dsn, lease=2.0, beat=0.5):
+        async with working(worker_dsn, lease=2.0, beat=0.5) as worker:
             await pause.reached()
+            worker.pulse.changed()  # as the end of another attempt would
             await after(1.8)
             assert await look(admin, rid, "state", "number") == ("running", 1)
             pause.release()

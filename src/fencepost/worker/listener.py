@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -55,7 +56,7 @@ class Listener:
         connection: Any = self.connection
         ended = asyncio.Event()
         try:
-            connection.add_termination_listener(lambda *_: ended.set())
+            connection.add_termination_listener(partial(_set, ended))
             await asyncio.wait_for(connection.add_listener(self._channel, self._on_notify), ANSWER_SECONDS)
             self.alive = True
             for hint in sorted(HINTS):  # what was said while nobody listened is not said again
@@ -88,3 +89,7 @@ class Listener:
         if now - self._noted >= NOTE_SECONDS:
             self._noted = now
             notes.say(what, level=logging.WARNING, **fields)
+
+
+def _set(event: asyncio.Event, _: object) -> None:
+    event.set()

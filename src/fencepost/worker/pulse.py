@@ -18,7 +18,8 @@ from fencepost.settings import Settings
 from fencepost.worker.link import Heard, Link, Setup, Snapshot, decode_up, encode, pair
 
 PUBLISH_SECONDS: Final = 0.02  # changes of that time travel together: a snapshot that is not the newest is safe
-MUTE_TICKS: Final = 5  # half intervals without a word: the process hangs
+TICK_SECONDS_MIN: Final = 1.0  # of half an interval: a process takes a while to start on a busy machine
+MUTE_TICKS: Final = 5  # ticks without a word: the process hangs
 PAUSE_SECONDS_MAX: Final = 1.0
 NOTE_SECONDS: Final = 60.0
 
@@ -116,7 +117,7 @@ class Pulse:
         try:
             while mute < MUTE_TICKS:
                 self._spoke = False
-                done, _ = await asyncio.wait({ended}, timeout=max(0.2, self._interval / 2))
+                done, _ = await asyncio.wait({ended}, timeout=max(TICK_SECONDS_MIN, self._interval / 2))
                 if done:
                     return
                 mute = 0 if self._spoke else mute + 1
