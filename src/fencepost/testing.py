@@ -351,7 +351,7 @@ def main(words: list[str]) -> None:
             arm(spot, die=die, report_fd=said.report_fd)
     # The command itself, as a user starts it. By name: this floor is below the command line.
     sys.argv = ["fencepost", "worker", *rest]
-    importlib.import_module("fencepost.cli").main()
+    sys.exit(importlib.import_module("fencepost.cli").main())
 
 
 if __name__ == "__main__":

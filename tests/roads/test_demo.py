@@ -33,12 +33,16 @@ class Home:
     """An embedded home, and the environment of whoever works in it."""
 
     path: Path
+    more: dict[str, str] = field(default_factory=dict)
     started: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FENCEPOST_")}
-        return kept | {"FENCEPOST_HOME": str(self.path)}
+        programs = os.environ.get("FENCEPOST_TEST_PG_BIN")
+        return (
+            kept | {"FENCEPOST_HOME": str(self.path)} | ({"FENCEPOST_PG_BIN": programs} if programs else {}) | self.more
+        )
 
     async def start(self, *words: str, cwd: Path) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
@@ -183,13 +187,23 @@ async def test_a_demo_that_is_interrupted_leaves_no_process_and_no_waiting_run(
     assert [json.loads(line)["status"] for line in said.splitlines()] in (["cancelling"], ["cancelled"])
 
 
-async def test_a_home_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "more"),
+    [
+        ("file/home", {}),
+        ("home", {"FENCEPOST_PG_BIN": "/nowhere"}),
+        ("home", {"FENCEPOST_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}),
+    ],
+    ids=["no home", "no binaries", "no server"],
+)
+async def test_without_a_database_it_is_one_sentence(tmp_path: Path, folder: str, more: dict[str, str]) -> None:
     (tmp_path / "file").write_text("")
-    code, out, err = await Home(tmp_path / "file" / "home").run("demo", "--json", cwd=tmp_path)
-    assert code == 5, err
+    exit_code, out, err = await Home(tmp_path / folder, more).run("demo", "--json", cwd=tmp_path)
+    assert exit_code == 5, err
     assert json.loads(out)["error"]["code"] == "NO_DATABASE"
     assert "Traceback" not in err
-    assert str(tmp_path / "file") in err
+    assert err.splitlines()[-1].startswith("error: ")
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["file"], "nothing was made"
 
 
 @pytest.mark.timeout(300)
