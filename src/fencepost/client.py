@@ -94,17 +94,22 @@ class Client:
     async def start_text(
         self, workflow: Workflow[Any, Out], text: str, /, *, id: str | None = None, org: str = "default", source: Source = "program",
         priority: int | None = None, delay: timedelta | float | None = None, conn: asyncpg.Connection | None = None,
+        bounded: bool = True,
     ) -> Handle[Out]:  # fmt: skip
-        """The same with the input as JSON text, kept as it is given: for callers that have text, and have judged it."""
+        """The same with the input as JSON text, kept as it is given: for callers that have text, and have judged it.
+
+        `bounded` False: the claim bound of the source does not apply, as inside a transaction (30.7, 30.8).
+        """
         run_id = id if id is not None else f"{workflow.name[:160]}-{uuid.uuid4().hex}"
         judge_words(run_id, org, source)
-        launch = await self._launch(workflow, text, run_id, org, source, priority, delay, bounded=conn is None)
+        bounded = bounded and conn is None
+        launch = await self._launch(workflow, text, run_id, org, source, priority, delay, bounded=bounded)
         if conn is None:
             answer = await self._desk.admit(launch)
         else:
             answer = await admission.admit_on(self.db, conn, launch)
         self._judge(launch, answer)
-        return Handle(self.db, self._ears, org, run_id, workflow.returns, bounded=conn is None and source in BOUNDED)
+        return Handle(self.db, self._ears, org, run_id, workflow.returns, bounded=bounded and source in BOUNDED)
 
     async def start_many(
         self, workflow: Workflow[In, Out], inputs: Iterable[In], /, *, ids: Sequence[str] | None = None, org: str = "default",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FENCEPOST = Path(sys.executable).with_name("fencepost")
-SOON = 30.0  # seconds: far more than any wait here takes, so that a hang fails instead of hanging
+SOON = 60.0  # seconds: far more than any wait here takes, so that a hang fails instead of hanging
 
 MODULE = """
 import asyncio

@@ -9,6 +9,7 @@ import shlex
 import signal
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -113,11 +114,12 @@ async def _run(place: Place, order: Order) -> int:
         try:
             works_here = (place.embedded is not None or order.here) and not order.detach
             if works_here:
-                import fencepost.worker.loop  # noqa: F401 - what cannot work says so before it has admitted anything
+                import_module("fencepost.worker.loop")  # what cannot work says so before it has admitted anything
             elif not order.detach:
                 await _need_worker(client, order)
+            # Who works on it itself keeps nobody waiting: a bound would end the run while this worker is starting.
             handle = await client.start_text(
-                order.workflow, order.text, id=order.run_id, org=order.org, source=order.source
+                order.workflow, order.text, id=order.run_id, org=order.org, source=order.source, bounded=not works_here
             )
             say.words(f"run: {say.clean(handle.id)}")
             if order.detach:
@@ -241,7 +243,8 @@ async def _working(
             on_ready=lambda _: ready.set(),
         )
     )  # fmt: skip
-    working.add_done_callback(lambda _: (broken.set(), ready.set()))
+    working.add_done_callback(lambda _: broken.set())
+    working.add_done_callback(lambda _: ready.set())
     await ready.wait()  # by now a run that was parked on other code than this is in the line again
     try:
         yield

@@ -46,7 +46,8 @@ def usage(error: click.ClickException) -> Stop:
 
 def refuse(stop: Stop, *, as_json: bool) -> int:
     """Say why on stderr, and with --json as one object on stdout; the exit code."""
-    words(f"error: {stop.message}")
+    for line in f"error: {stop.message}".splitlines():
+        words(clean(line))
     if as_json:
         data({"error": {"code": stop.code, "message": stop.message, **stop.more}})
     return stop.exit_code

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 
 from fencepost.app import App
 from fencepost.authoring import Step, Workflow
-from fencepost.cli.say import USAGE, Stop
+from fencepost.cli.say import USAGE, Stop, clean
 
 
 def find_app(target: str) -> App:
@@ -42,16 +42,8 @@ def _is_workflow(thing: object) -> TypeGuard[Workflow[Any, Any]]:
 
 
 def _not_it(target: str, found: object, wanted: str) -> Stop:
-    kind = (
-        "a step"
-        if isinstance(found, Step)
-        else "a workflow"
-        if isinstance(found, Workflow)
-        else "an App"
-        if isinstance(found, App)
-        else None
-    )
-    kind = kind or f"of type {type(found).__name__}"
+    kinds = ((Step, "a step"), (Workflow, "a workflow"), (App, "an App"))
+    kind = next((word for class_, word in kinds if isinstance(found, class_)), f"of type {type(found).__name__}")
     module = sys.modules[target.partition(":")[0]]
     wants: type[Any] = App if wanted == "an App" else Workflow
     return Stop(USAGE, "USAGE", f"{target} is {kind}, not {wanted}{_offer(module, wants)}")
@@ -114,4 +106,4 @@ def _broken(name: str, error: Exception) -> Stop:
     ours = str(Path(__file__).parent.parent)
     theirs = [f for f in frames if not f.filename.startswith(ours)] or frames
     where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-    return Stop(USAGE, "USAGE", f"module {name} cannot be imported: {type(error).__name__}: {error}{where}")
+    return Stop(USAGE, "USAGE", f"module {name} cannot be imported: {type(error).__name__}: {clean(error)}{where}")
