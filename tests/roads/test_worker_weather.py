@@ -46,6 +46,7 @@ async def wait_for_ever() -> None:
 
 @app.workflow()
 async def endless(ctx: Context) -> None:
+    ctx.progress(3, 10, "under way")
     await ctx.step(wait_for_ever)
 
 
@@ -287,6 +288,22 @@ async def test_a_leg_that_breaks_fails_its_run_and_never_the_worker(
             assert await ends(admin, await admit_one(db, name="once", input='"b"')) == "completed"
             await until(lambda: len(worker.holding) == 0, "empty hands")
     assert done == ["b"]
+
+
+async def test_90_3_progress_is_shown_and_starts_nothing_in_the_leg(
+    worker_dsn: str, db: Database, admin: asyncpg.Connection
+) -> None:
+    await admit_one(db, name="endless")
+    with pause_at("statement.before", when=lambda facts: facts["door"] == "note_progress") as pause:
+        async with working(worker_dsn, grace_seconds=0.1) as worker:
+            await pause.reached()
+            (leg,) = worker.holding.legs()
+            assert leg.engine is not None
+            assert len(leg.engine.branches) == 1, "its code"
+            pause.release()
+            said = await until_row(lambda: admin.fetchval("select progress from fencepost.task"), "its word")
+            assert '"done":3' in str(said)
+            worker.stop("stopped")
 
 
 async def test_40_2_one_run_and_its_descendants_only(worker_dsn: str, db: Database, admin: asyncpg.Connection) -> None:

@@ -7,6 +7,7 @@ stop, it gives back what it has not dispatched, drains, and records what still r
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import socket
 import uuid
@@ -19,12 +20,14 @@ from fencepost.db import Database
 from fencepost.lanes import Lane
 from fencepost.recovery import Beat
 from fencepost.settings import Settings, check_worker, release_of
+from fencepost.words import Fence
 from fencepost.worker import process
 from fencepost.worker.claims import Claims
 from fencepost.worker.execution import WorkerFace
 from fencepost.worker.held import Holding
 from fencepost.worker.link import HELD_MAX
 from fencepost.worker.listener import Listener
+from fencepost.worker.progress import ProgressBoard
 from fencepost.worker.pulse import Pulse
 from fencepost.worker.threads import StepThreads
 
@@ -65,6 +68,8 @@ class Worker:
         self._tasks: list[asyncio.Task[Any]] = []
         self._db = Database(settings.need_database_url(), settings.schema, name="fencepost worker")
         self._threads = StepThreads(threads, self._on_threads_used_up)
+        self._board = ProgressBoard(self._db)
+        self._outside = contextvars.copy_context()
         self.pulse = Pulse(self.incarnation, settings, read=self._read, heard=self._on_beat)
         self.claims = Claims(
             self._db, self.incarnation, concurrency=concurrency, lease_seconds=settings.lease_seconds, only=only,
@@ -72,7 +77,7 @@ class Worker:
         )  # fmt: skip
         face = WorkerFace(
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
-            publish=self._on_changed,
+            publish=self._on_changed, progress=self._on_progress,
         )  # fmt: skip
         self.holding = Holding(face, app, changed=self._on_changed, timed=self.pulse.beat_now)
 
@@ -156,6 +161,10 @@ class Worker:
         self.claims.let_go(empty=len(self.holding) == 0)
         self.pulse.changed()
 
+    def _on_progress(self, fence: Fence, text: str) -> None:
+        # What the board starts is no branch of the leg that speaks.
+        self._outside.run(self._board.note, fence, text)
+
     def _on_hint(self, hint: str) -> None:
         if hint == "work":
             self.claims.look()
@@ -224,6 +233,7 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._board.close()
         self._threads.shutdown(wait=False)
         await self._db.close()
 
