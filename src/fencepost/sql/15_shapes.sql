@@ -32,6 +32,7 @@ create table fencepost.run (
   unique (org, id)
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
+create index run_origin on fencepost.run (origin) where origin is not null;
 create index run_submitted on fencepost.run (submitted_at);
 
 create table fencepost.task (

@@ -59,11 +59,11 @@ end $law$;
 create function fencepost.end_runs_(_rids bigint[], _statuses text[], _outputs text[], _errors text[], _ended text, _now timestamptz)
 returns void language plpgsql volatile as $law$
 -- unfenced: its callers are the gate's doors, and the doors that take no fence by decision; each holds the rows.
-declare w record; v_seq integer; v_parents bigint[]; v_parent bigint;
+declare w record; v_seq integer; v_number integer; v_parents bigint[]; v_parent bigint;
 begin
   for w in select b.rid, b.kind, b.name, b.ordinal from fencepost.boundary b where b.rid = any (_rids) and b.state = 'armed' order by b.rid, b.opened_seq loop
-    update fencepost.task t set seq = t.seq + 1 where t.rid = w.rid returning t.seq into v_seq;
-    update fencepost.boundary b set state = 'cancelled', seq = v_seq, at = _now
+    update fencepost.task t set seq = t.seq + 1 where t.rid = w.rid returning t.seq, t.number into v_seq, v_number;
+    update fencepost.boundary b set state = 'cancelled', seq = v_seq, number = v_number, at = _now
      where b.rid = w.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal;
   end loop;
   insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)

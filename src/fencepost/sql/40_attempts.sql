@@ -18,7 +18,7 @@
 --        20.9   organisations take fair turns; within one, turn_at
 -- OWNS   the gate (hold_); writes task, attempt, incarnation, sleeper
 -- LOCKS  incarnation, then run rows ascending
--- CODES  none: everything a correct caller meets is an answer
+-- CODES  LW401 a deferral of an attempt whose code may have run (an answer of the item here, raised by the caller: 00.13)
 
 create type fencepost.held_ as (
   ord integer, rid bigint, how text, state text, number integer, seq integer, holder uuid, claimed_at timestamptz,
@@ -30,7 +30,7 @@ create type fencepost.held_ as (
 create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
 declare v_locked bigint[]; v_want bigint[] := _rids || _also;
 begin
-  if cardinality(_rids) = 1 then
+  if _rids[1] = all (_rids) then          -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
@@ -225,8 +225,8 @@ create function fencepost.ended_(_rid bigint, _fence uuid) returns text language
    where a.rid = _rid and a.fence = _fence
 $law$;
 
--- 40.5, 40.13. Pre-code only: the door refuses an attempt that has begun code which may have run (`_reason` other than
--- workflow_missing with begun true and on_lost not replay). Answers: deferred · exhausted · stale · again.
+-- 40.5, 40.13. With pre-code proof only: an attempt that has begun is not deferred, but where loss means replay (there the mark is
+-- made by the claim). Answers: deferred · exhausted · stale · again · LW401.
 create function fencepost.defer_attempts(_rids bigint[], _fences uuid[], _reasons text[], _dependencies text[], _delay_mss bigint[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select fencepost.ancestors_(_rids))); h fencepost.held_;
@@ -248,7 +248,8 @@ begin
       answer := 'deferred'; return next; continue;
     end if;
     v_recovery := _reasons[h.ord] <> 'workflow_missing';
-    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since into v_task from fencepost.task t where t.rid = h.rid;
+    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since, t.on_lost into v_task from fencepost.task t where t.rid = h.rid;
+    if h.begun and v_task.on_lost <> 'replay' then answer := 'LW401'; return next; continue; end if;
     if v_recovery and (v_task.n > 20 or v_now - v_task.since >= interval '30 minutes') then
       perform fencepost.end_runs_(array[h.rid], array['failed'], array[null::text], array[json_build_object('code', 'RECOVERY_EXHAUSTED',
         'message', format('%s deferrals of this leg since %s, the last for want of %s (%s)', v_task.n - 1, v_task.since, _dependencies[h.ord], _reasons[h.ord]),

@@ -37,7 +37,7 @@ begin
     v_seq := h.seq;
     for w in select x.* from json_to_recordset(_waits[h.ord]::json) as x(op text, kind text, name text, ordinal integer, ms bigint, hash text) loop
       if w.op = 'cancel' then
-        update fencepost.boundary b set state = 'cancelled', seq = v_seq + 1, at = v_now
+        update fencepost.boundary b set state = 'cancelled', seq = v_seq + 1, number = h.number, at = v_now
          where b.rid = h.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal and b.state = 'armed';
         if found then v_seq := v_seq + 1; end if;
       else

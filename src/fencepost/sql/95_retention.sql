@@ -10,6 +10,7 @@ create function fencepost.is_referenced_(_rid bigint) returns boolean language s
   select exists (select from fencepost.task t where t.rid = _rid)
       or exists (select from fencepost.task c where c.parent = _rid)
       or exists (select from fencepost.run r join fencepost.task p on p.rid = r.parent where r.rid = _rid)
+      or exists (select from fencepost.run r join fencepost.task t on t.rid = r.rid where r.origin = _rid)
       or exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid where b.child = _rid)
 $law$;
 

@@ -201,6 +201,7 @@ create table fencepost.run (
   unique (org, id)
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
+create index run_origin on fencepost.run (origin) where origin is not null;
 create index run_submitted on fencepost.run (submitted_at);
 
 create table fencepost.task (
@@ -669,11 +670,11 @@ end $law$;
 create function fencepost.end_runs_(_rids bigint[], _statuses text[], _outputs text[], _errors text[], _ended text, _now timestamptz)
 returns void language plpgsql volatile as $law$
 -- unfenced: its callers are the gate's doors, and the doors that take no fence by decision; each holds the rows.
-declare w record; v_seq integer; v_parents bigint[]; v_parent bigint;
+declare w record; v_seq integer; v_number integer; v_parents bigint[]; v_parent bigint;
 begin
   for w in select b.rid, b.kind, b.name, b.ordinal from fencepost.boundary b where b.rid = any (_rids) and b.state = 'armed' order by b.rid, b.opened_seq loop
-    update fencepost.task t set seq = t.seq + 1 where t.rid = w.rid returning t.seq into v_seq;
-    update fencepost.boundary b set state = 'cancelled', seq = v_seq, at = _now
+    update fencepost.task t set seq = t.seq + 1 where t.rid = w.rid returning t.seq, t.number into v_seq, v_number;
+    update fencepost.boundary b set state = 'cancelled', seq = v_seq, number = v_number, at = _now
      where b.rid = w.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal;
   end loop;
   insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
@@ -755,7 +756,7 @@ end $law$;
 --        20.9   organisations take fair turns; within one, turn_at
 -- OWNS   the gate (hold_); writes task, attempt, incarnation, sleeper
 -- LOCKS  incarnation, then run rows ascending
--- CODES  none: everything a correct caller meets is an answer
+-- CODES  LW401 a deferral of an attempt whose code may have run (an answer of the item here, raised by the caller: 00.13)
 
 create type fencepost.held_ as (
   ord integer, rid bigint, how text, state text, number integer, seq integer, holder uuid, claimed_at timestamptz,
@@ -767,7 +768,7 @@ create type fencepost.held_ as (
 create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
 declare v_locked bigint[]; v_want bigint[] := _rids || _also;
 begin
-  if cardinality(_rids) = 1 then
+  if _rids[1] = all (_rids) then          -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
@@ -962,8 +963,8 @@ create function fencepost.ended_(_rid bigint, _fence uuid) returns text language
    where a.rid = _rid and a.fence = _fence
 $law$;
 
--- 40.5, 40.13. Pre-code only: the door refuses an attempt that has begun code which may have run (`_reason` other than
--- workflow_missing with begun true and on_lost not replay). Answers: deferred · exhausted · stale · again.
+-- 40.5, 40.13. With pre-code proof only: an attempt that has begun is not deferred, but where loss means replay (there the mark is
+-- made by the claim). Answers: deferred · exhausted · stale · again · LW401.
 create function fencepost.defer_attempts(_rids bigint[], _fences uuid[], _reasons text[], _dependencies text[], _delay_mss bigint[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select fencepost.ancestors_(_rids))); h fencepost.held_;
@@ -985,7 +986,8 @@ begin
       answer := 'deferred'; return next; continue;
     end if;
     v_recovery := _reasons[h.ord] <> 'workflow_missing';
-    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since into v_task from fencepost.task t where t.rid = h.rid;
+    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since, t.on_lost into v_task from fencepost.task t where t.rid = h.rid;
+    if h.begun and v_task.on_lost <> 'replay' then answer := 'LW401'; return next; continue; end if;
     if v_recovery and (v_task.n > 20 or v_now - v_task.since >= interval '30 minutes') then
       perform fencepost.end_runs_(array[h.rid], array['failed'], array[null::text], array[json_build_object('code', 'RECOVERY_EXHAUSTED',
         'message', format('%s deferrals of this leg since %s, the last for want of %s (%s)', v_task.n - 1, v_task.since, _dependencies[h.ord], _reasons[h.ord]),
@@ -1352,7 +1354,7 @@ begin
     v_seq := h.seq;
     for w in select x.* from json_to_recordset(_waits[h.ord]::json) as x(op text, kind text, name text, ordinal integer, ms bigint, hash text) loop
       if w.op = 'cancel' then
-        update fencepost.boundary b set state = 'cancelled', seq = v_seq + 1, at = v_now
+        update fencepost.boundary b set state = 'cancelled', seq = v_seq + 1, number = h.number, at = v_now
          where b.rid = h.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal and b.state = 'armed';
         if found then v_seq := v_seq + 1; end if;
       else
@@ -1751,6 +1753,10 @@ begin
   return query select v_rid, coalesce(o.status, t.state), o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end)
     from (select v_rid as rid) x left join lateral (select o.* from fencepost.outcome o where o.rid = x.rid limit 1) o on true
     left join lateral (select t.* from fencepost.task t where t.rid = x.rid limit 1) t on true;
+  -- It ended while the channel was being left: nobody calls it any more (80.6).
+  if _channel is not null and not exists (select from fencepost.task t where t.rid = v_rid) then
+    delete from fencepost.watcher w where w.rid = v_rid and w.channel = _channel;
+  end if;
 end $law$;
 
 -- 85_recovery.sql: what becomes of work whose worker is gone.
@@ -2239,6 +2245,7 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
     'holder', (select jsonb_build_object('id', i.id, 'name', i.name, 'pid', i.pid, 'heard_at', i.heard_at, 'lease_ms', i.lease_ms, 'ended', i.ended)
                  from fencepost.incarnation i where i.id = t.holder),
     'now', fencepost.now_(),
+    'cancelling_at', (select max(e.at) from fencepost.event e where e.rid = v.rid and e.type = 'run.cancelling'),
     'steps', (select jsonb_agg(jsonb_build_object('name', b.name, 'ordinal', b.ordinal, 'kind', b.kind, 'state',
                        case when b.state = 'marked' and not b.repeatable and b.fence is distinct from t.fence then 'unknown' else b.state end,
                        'attempt', b.number, 'value', b.value, 'repeatable', b.repeatable, 'at', b.at, 'until', b.until, 'asked_ms', b.asked_ms, 'seq', coalesce(b.seq, b.opened_seq),
@@ -2255,7 +2262,7 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
                        order by l.lid) from fencepost.late l where l.rid = v.rid),
     'signals_waiting', (select count(*) from fencepost.signal s where s.rid = v.rid and s.taken is null),
     'children', (select jsonb_agg(c.id order by c.rid) from fencepost.run c join fencepost.task ct on ct.rid = c.rid where c.parent = v.rid),
-    'workers', (select jsonb_agg(jsonb_build_object('name', i.name, 'heard_at', i.heard_at, 'runs_it', v.name = any (i.workflows)))
+    'workers', (select jsonb_agg(jsonb_build_object('name', i.name, 'heard_at', i.heard_at, 'lease_ms', i.lease_ms, 'runs_it', v.name = any (i.workflows)))
                   from fencepost.incarnation i join fencepost.run r on r.rid = v.rid where i.ended is null and i.lane = r.lane))
     from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id
 $law$;
@@ -2278,8 +2285,9 @@ $law$;
 
 create function fencepost.read_events(_org text, _id text, _after integer, _limit integer)
 returns table (seq integer, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
-  select l.seq, l.at, l.type, l.number, l.data from fencepost.run r join fencepost.ledger l on l.rid = r.rid
-   where r.org = _org and r.id = _id and l.seq > _after order by l.seq limit least(_limit, 10000)
+  -- The run is looked up first: as a join its number would not reach the branches of the view, which then read every run's rows.
+  select l.seq, l.at, l.type, l.number, l.data from fencepost.ledger l
+   where l.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and l.seq > _after order by l.seq limit least(_limit, 10000)
 $law$;
 
 -- The outbox. A cursor (tx, rid, seq) never passes a transaction that is still open: those could still add behind it.
@@ -2336,6 +2344,7 @@ create function fencepost.is_referenced_(_rid bigint) returns boolean language s
   select exists (select from fencepost.task t where t.rid = _rid)
       or exists (select from fencepost.task c where c.parent = _rid)
       or exists (select from fencepost.run r join fencepost.task p on p.rid = r.parent where r.rid = _rid)
+      or exists (select from fencepost.run r join fencepost.task t on t.rid = r.rid where r.origin = _rid)
       or exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid where b.child = _rid)
 $law$;
 
