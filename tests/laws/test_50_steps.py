@@ -386,4 +386,5 @@ async def test_nothing_is_marked_in_a_cancelling_run_and_what_happened_is_kept(
     await mark(db, mine.fence, "before")
     assert (await cancel(db, "stop"))[0] == "accepted"
     assert await mark(db, mine.fence, "after") is CANCELLING
+    assert await boundary(admin, mine.fence.rid, "after") is None
     assert isinstance(await keep(db, mine.fence, "before"), Kept)

@@ -212,3 +212,12 @@ async def test_a_childs_end_reaches_a_parent_that_waits_in_the_line(db: Database
     assert isinstance(here, Here)
     assert [r.kind for r in here.resolved] == ["child"]
     assert await new_holder(db)
+
+
+async def test_a_childs_end_does_not_wake_a_parent_that_waits_for_its_code(db: Database, admin: asyncpg.Connection) -> None:
+    """60.10, 50.4 The wait is resolved; the code would still not fit."""
+    dad, kid = await family(db)
+    await finish(db, dad.fence, "unfit", digest="d")
+    await finish(db, kid.fence)
+    assert await look(admin, dad.fence.rid, "state", "park") == ("parked", "code")
+    assert await boundary(admin, dad.fence.rid, "kid", kind="child") == "arrived"

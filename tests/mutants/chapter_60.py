@@ -1,0 +1,207 @@
+"""Chapter 60 and the room where waits are settled."""
+
+# ruff: noqa: E501 - a guard is quoted as it stands
+
+from tests.mutants import Mutant
+
+ROOMS = "35_rooms.sql"
+SUSPENSION = "60_suspension.sql"
+
+MUTANTS = (
+    Mutant(
+        "a leg looks before it parks",
+        SUSPENSION,
+        "    perform fencepost.settle_(h.rid, v_now);\n",
+        "",
+        ("test_60_suspension.py::test_a_signal_is_delivered_whenever_it_is_sent",),
+    ),
+    Mutant(
+        "a signal wakes who waits",
+        SUSPENSION,
+        "      perform fencepost.settle_(i.rid, v_now);\n",
+        "      null;\n",
+        ("test_60_suspension.py::test_a_signal_is_delivered_whenever_it_is_sent",),
+    ),
+    Mutant(
+        "a sender looks after it got the lock",
+        SUSPENSION,
+        "    perform from fencepost.task t where t.rid = i.rid for no key update;\n",
+        "",
+        ("../races/test_two_doors.py::test_a_signal_and_a_park_meet",),
+    ),
+    Mutant(
+        "a repeated signal is harmless",
+        SUSPENSION,
+        "    if exists (select from fencepost.signal s where s.rid = i.rid and s.name = i.name and s.dedupe = i.dedupe) then answer := 'repeated'; return next; continue; end if;\n",
+        "",
+        ("test_60_suspension.py::test_a_senders_id_makes_its_repeats_harmless",),
+    ),
+    Mutant(
+        "undelivered signals are bounded",
+        SUSPENSION,
+        "select count(*) >= 1000 from",
+        "select false from",
+        ("test_60_suspension.py::test_undelivered_signals_are_bounded",),
+    ),
+    Mutant(
+        "an ended run takes no signal",
+        SUSPENSION,
+        "    if v_task.state is null then answer := 'ended'; return next; continue; end if;\n",
+        "",
+        ("test_60_suspension.py::test_a_senders_id_makes_its_repeats_harmless",),
+    ),
+    Mutant(
+        "what a wait means is captured when it is armed",
+        SUSPENSION,
+        "         where b.state = 'set_aside';",
+        "         where b.state in ('set_aside', 'armed');",
+        ("test_60_suspension.py::test_what_a_wait_means_is_what_was_armed",),
+    ),
+    Mutant(
+        "a wait set aside is armed again",
+        SUSPENSION,
+        "         where b.state = 'set_aside';",
+        "         where false;",
+        ("test_50_steps.py::test_a_wait_that_lost_a_race_is_armed_again_after_a_declared_retry",),
+    ),
+    Mutant(
+        "what has resolved is not cancelled",
+        SUSPENSION,
+        " and b.ordinal = w.ordinal and b.state = 'armed';",
+        " and b.ordinal = w.ordinal;",
+        ("test_60_suspension.py::test_a_cancelled_wait_takes_no_signal",),
+    ),
+    Mutant(
+        "a leg parks when it asks to",
+        SUSPENSION,
+        "    if not _parks[h.ord] then answer := 'armed'",
+        "    if false then answer := 'armed'",
+        ("test_60_suspension.py::test_waits_are_armed_and_resolved_while_the_leg_goes_on",),
+    ),
+    Mutant(
+        "a park begins the count of losses anew",
+        SUSPENSION,
+        "           losses = 0, deferrals = 0, deferred_since = null, seq = t.seq + 1",
+        "           deferrals = 0, deferred_since = null, seq = t.seq + 1",
+        ("test_85_recovery.py::test_a_committed_boundary_begins_the_count_anew",),
+    ),
+    Mutant(
+        "each wait is told once",
+        SUSPENSION,
+        " and b.seq > _knowns[h.ord] and b.state",
+        "  and b.state",
+        ("test_60_suspension.py::test_waits_are_armed_and_resolved_while_the_leg_goes_on",),
+    ),
+    Mutant(
+        "at most a thousand a second",
+        SUSPENSION,
+        "then 1000 - v_lane.woken else 1000 end);",
+        "then 1000 else 1000 end);",
+        ("test_60_suspension.py::test_a_herd_is_woken_at_most_a_thousand_a_second_oldest_first_by_anybody",),
+    ),
+    Mutant(
+        "the oldest first",
+        SUSPENSION,
+        "order by t.due_at, t.rid limit v_most",
+        "order by t.rid desc limit v_most",
+        ("test_60_suspension.py::test_a_herd_is_woken_at_most_a_thousand_a_second_oldest_first_by_anybody",),
+    ),
+    Mutant(
+        "the hour must have come",
+        SUSPENSION,
+        "where t.lane = _lane and t.due_at <= _now order by",
+        "where t.lane = _lane and t.due_at <= _now + interval '1 s' order by",
+        (
+            "test_80_terminal.py::test_a_declared_retry_counts_tries_and_waits_out_its_delay",
+            "test_60_suspension.py::test_a_resolved_sleep_keeps_what_was_asked_and_when_it_ended",
+        ),
+    ),
+    Mutant(
+        "another parents child is not mine",
+        SUSPENSION,
+        " and r.parent = h.rid\n",
+        "\n",
+        ("test_60_children.py::test_an_id_that_another_launch_has_is_a_conflict",),
+    ),
+    Mutant(
+        "another input is another launch",
+        SUSPENSION,
+        " and r.input::jsonb = _inputs[h.ord]::jsonb;",
+        ";",
+        ("test_60_children.py::test_an_id_that_another_launch_has_is_a_conflict",),
+    ),
+    Mutant(
+        "a child is started once",
+        SUSPENSION,
+        "    if found then answer := 'replayed'; child",
+        "    if false then answer := 'replayed'; child",
+        ("test_60_children.py::test_starting_a_child_twice_starts_one",),
+    ),
+    Mutant(
+        "nothing waits or is born in a cancelling run",
+        SUSPENSION,
+        "    if h.how <> 'held' or h.state = 'cancelling' then\n",
+        "    if h.how <> 'held' then\n",
+        (
+            "test_60_suspension.py::test_a_cancelling_run_neither_arms_nor_parks",
+            "test_60_children.py::test_a_child_of_a_dead_fence_is_never_admitted",
+        ),
+        count=2,
+    ),
+    Mutant(
+        "a signal in time beats the hour",
+        ROOMS,
+        "    if w.kind = 'signal' then\n",
+        "    if w.kind = 'signal' and coalesce(w.until > _now, true) then\n",
+        ("test_60_suspension.py::test_a_signal_that_came_in_time_is_delivered_though_the_hour_has_passed",),
+    ),
+    Mutant(
+        "signals come in the order sent",
+        ROOMS,
+        "order by g.sid limit 1",
+        "order by g.sid desc limit 1",
+        ("test_60_suspension.py::test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_wait",),
+    ),
+    Mutant(
+        "a signal is delivered once",
+        ROOMS,
+        "v_state := 'arrived'; v_value := s.payload;\n        update fencepost.signal g set taken = w.ordinal where g.sid = s.sid;",
+        "v_state := 'arrived'; v_value := s.payload;",
+        ("test_60_suspension.py::test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_wait",),
+    ),
+    Mutant(
+        "a time-out is no arrival",
+        ROOMS,
+        "case w.kind when 'sleep' then 'arrived' else 'timed_out' end",
+        "'arrived'",
+        ("test_60_suspension.py::test_a_wait_that_timed_out_stays_so_and_the_late_signal_stays_for_the_next",),
+    ),
+    Mutant(
+        "a signal is its own names",
+        ROOMS,
+        "where g.rid = _rid and g.name = w.name and",
+        "where g.rid = _rid and",
+        ("test_60_suspension.py::test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_wait",),
+    ),
+    Mutant(
+        "a childs end wakes its parent",
+        ROOMS,
+        "      perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';\n",
+        "",
+        ("test_60_children.py::test_a_childs_end_wakes_the_parent_that_waits_for_it",),
+    ),
+    Mutant(
+        "a running leg is given nothing behind its back",
+        ROOMS,
+        "where t.rid = v_parent and t.state = 'parked';",
+        "where t.rid = v_parent;",
+        ("test_60_children.py::test_a_child_that_ends_before_its_parent_parks_is_not_missed",),
+    ),
+    Mutant(
+        "a run parked on its code is not woken by its waits",
+        ROOMS,
+        "if v_task.state = 'parked' and v_task.park = 'wait' then",
+        "if v_task.state = 'parked' then",
+        ("test_60_children.py::test_a_childs_end_does_not_wake_a_parent_that_waits_for_its_code",),
+    ),
+)
