@@ -2180,10 +2180,11 @@ begin
     v_seq := v_seq + v_n;
   end loop;
   insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, repeatable, loose, value, asked_ms, child, at, opened_at)
-  select v_rid, b.kind, b.name, b.ordinal, b.state, v_seq + row_number() over w, case when b.seq is not null then v_seq + row_number() over w end, b.number, b.fence,
-         b.hash, b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
+  select v_rid, b.kind, b.name, b.ordinal, case when b.state in ('open', 'failed') then 'set_aside' else b.state end, v_seq + row_number() over w,
+         case when b.state <> 'marked' then v_seq + row_number() over w end, b.number, b.fence, b.hash, b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
     from fencepost.boundary b
-   where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') or b.state = 'marked' and not b.repeatable)
+   where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') or b.state = 'marked' and not b.repeatable
+                            or b.kind = 'map' and b.state in ('open', 'failed', 'set_aside'))  -- so that a leg knows of its rows
      and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut)
   window w as (order by coalesce(b.seq, b.opened_seq));
   get diagnostics v_n = row_count;
