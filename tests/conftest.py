@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -25,24 +24,15 @@ from fencepost.postgres import TEST_SETTINGS, open_home
 from fencepost.postgres_files import lock
 from fencepost.testing import Clock, Installation, TemplateDatabase
 from tests import mutants
+from tests.places import HOME, fast_place
 from tests.support import LOGIN, as_worker
 
-HOME = "FENCEPOST_TEST_HOME"
 _mine: list[Path] = []
-
-
-def _fast_place() -> Path:
-    """Memory, where it is to be had: a clone is a thousand small files."""
-    memory = Path("/dev/shm")
-    with contextlib.suppress(OSError):
-        if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30:
-            return memory
-    return Path(tempfile.gettempdir())
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if HOME not in os.environ:
-        place = _fast_place() / f"fp-tests-{uuid.uuid4().hex[:12]}"
+        place = fast_place() / f"fp-tests-{uuid.uuid4().hex[:12]}"
         os.environ[HOME] = str(place)
         _mine.append(place)
     mutants.wear(schema)

@@ -9,6 +9,7 @@ from typing import Literal
 from uuid import UUID
 
 from fencepost.db import Database, Record
+from fencepost.errors import BrokenLaw
 from fencepost.words import CANCELLING, STALE, Cancelling, Fence, OnLost, Stale
 
 
@@ -89,8 +90,15 @@ async def begin(db: Database, fence: Fence) -> Literal["begun"] | Stale | Cancel
 
 
 async def defer(db: Database, fence: Fence, *, reason: str, dependency: str, delay_ms: int) -> Deferred | Stale:
-    """Give a run back before its code began, not to be claimed before `delay_ms`. Source: defer_attempts, laws 40.5, 40.13."""
+    """Give a run back before its code began, not to be claimed before `delay_ms`. Source: defer_attempts, laws 40.5, 40.13.
+
+    Raises BrokenLaw LW401 for an attempt whose code may have run.
+    """
     answer = (await db.ask("defer_attempts", fence.rid, fence.fence, reason, dependency, delay_ms))["answer"]
+    if answer == "LW401":
+        raise BrokenLaw(
+            "LW401", f"attempt {fence.number} of run {fence.rid} has begun: there is no proof that its code did not run"
+        )
     return STALE if answer == "stale" else Deferred(answer == "exhausted")
 
 

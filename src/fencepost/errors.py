@@ -154,7 +154,8 @@ class DatabaseUnavailable(FencepostError):
 class BrokenLaw(FencepostError):
     """The database refused what no correct caller does. Never catch it; fix the caller.
 
-    LW001 unlawful move · LW002 a number that shrinks · LW003 wrong isolation · LW801 one fence, two endings · LW802 no ending.
+    LW001 unlawful move · LW002 a number that shrinks · LW003 wrong isolation ·
+    LW401 a deferral after code began · LW801 one fence, two endings · LW802 no ending.
     """
 
     def __init__(self, sqlstate: str, message: str) -> None:

@@ -12,9 +12,10 @@ import pytest
 from fencepost import attempts, steps, suspension
 from fencepost.attempts import Deferred
 from fencepost.db import Database
+from fencepost.errors import BrokenLaw
 from fencepost.testing import Clock
 from fencepost.words import STALE, Fence
-from tests.support import admit_one, claim_all, claim_one, look, new_holder, next_request
+from tests.support import admit_one, claim_all, claim_one, look, new_holder, next_request, tables
 from tests.support_runs import (
     arm,
     beat,
@@ -75,6 +76,22 @@ async def test_a_workflow_this_worker_does_not_have_costs_thirty_seconds_and_not
         await clock.advance(0.1)
         await beat(db, holder)
     assert await look(admin, rid, "tries", "deferrals", "number") == (0, 0, 25)
+
+
+async def test_an_attempt_whose_code_may_have_run_is_not_deferred(db: Database, admin: asyncpg.Connection) -> None:
+    """40.5 A deferral needs proof that no code ran; the mark is that there is none. Where loss means replay it proves nothing."""
+    claimed = await running(db, on_lost="fail")
+    await attempts.begin(db, claimed.fence)
+    before = await tables(admin)
+    with pytest.raises(BrokenLaw) as broken:
+        await attempts.defer(db, claimed.fence, reason="capacity", dependency="x", delay_ms=1)
+    assert broken.value.sqlstate == "LW401"
+    assert await tables(admin) == before
+    again = await running(db, on_lost="replay")
+    assert again.begun
+    assert await attempts.defer(db, again.fence, reason="capacity", dependency="x", delay_ms=1) == Deferred(
+        exhausted=False
+    )
 
 
 # 40.6, 40.7, 40.8

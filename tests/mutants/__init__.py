@@ -14,6 +14,8 @@ import pkgutil
 from dataclasses import dataclass
 from types import ModuleType
 
+from fencepost.schema import Script
+
 WORN = "FENCEPOST_SQL_MUTANT"
 
 
@@ -33,7 +35,11 @@ def every() -> dict[str, Mutant]:
     """Guard -> mutant, from the tables beside this file."""
     found: dict[str, Mutant] = {}
     for module in pkgutil.iter_modules(__path__):
-        for mutant in getattr(importlib.import_module(f"{__name__}.{module.name}"), "MUTANTS", ()):
+        for mutant in (
+            getattr(importlib.import_module(f"{__name__}.{module.name}"), "MUTANTS", ())
+            if module.name.startswith("chapter_")
+            else ()
+        ):
             assert mutant.guard not in found, mutant.guard
             found[mutant.guard] = mutant
     return found
@@ -42,20 +48,18 @@ def every() -> dict[str, Mutant]:
 def wear(schema: ModuleType) -> None:
     """Give this process the chapters with the mutant that the environment names, if it names one."""
     guard = os.environ.get(WORN)
-    if not guard:
-        return
-    mutant = every()[guard]
-    chapters = schema.chapters
+    if guard:
+        chapters = schema.chapters
+        schema.chapters = lambda: mutated(every()[guard], chapters())
 
-    def mutated() -> list[object]:
-        scripts = chapters()
-        assert any(script.name == mutant.chapter for script in scripts), mutant.chapter
-        return [
-            dataclasses.replace(script, text=apply(mutant, script.text)) if script.name == mutant.chapter else script
-            for script in scripts
-        ]
 
-    schema.chapters = mutated
+def mutated(mutant: Mutant, scripts: list[Script]) -> list[Script]:
+    """The chapters with one guard broken."""
+    assert any(script.name == mutant.chapter for script in scripts), mutant.chapter
+    return [
+        dataclasses.replace(script, text=apply(mutant, script.text)) if script.name == mutant.chapter else script
+        for script in scripts
+    ]
 
 
 def apply(mutant: Mutant, text: str) -> str:

@@ -91,14 +91,14 @@ MUTANTS = (
         RECOVERY,
         "    exit when v_rids = '{}';\n    v_seen := v_seen || v_rids;\n    foreach v_rid in array fencepost.seize_(v_rids) loop\n      if",
         "    exit when v_rids = '{}' or v_seen <> '{}';\n    v_seen := v_seen || v_rids;\n    foreach v_rid in array fencepost.seize_(v_rids) loop\n      if",
-        ("test_85_recovery.py::test_a_locked_deadline_or_grace_hides_no_other",),
+        ("test_85_recovery.py::test_a_locked_deadline_hides_no_other",),
     ),
     Mutant(
         "graces page past what is locked",
         RECOVERY,
         "    exit when v_rids = '{}';\n    v_seen := v_seen || v_rids;\n    foreach v_rid in array fencepost.seize_(v_rids) loop\n      perform",
         "    exit when v_rids = '{}' or v_seen <> '{}';\n    v_seen := v_seen || v_rids;\n    foreach v_rid in array fencepost.seize_(v_rids) loop\n      perform",
-        ("test_85_recovery.py::test_a_locked_deadline_or_grace_hides_no_other",),
+        ("test_85_recovery.py::test_a_locked_grace_hides_no_other",),
     ),
     Mutant(
         "a stopping worker records its losses",
@@ -145,9 +145,10 @@ MUTANTS = (
     Mutant(
         "an open request stays open",
         RECOVERY,
-        "   where t.holder = _id and t.request <= _answered\n",
-        "   where t.holder = _id\n",
+        " and t.request <= _answered",
+        "",
         ("test_85_recovery.py::test_an_attempt_of_an_answered_request_that_the_worker_does_not_hold_goes_back",),
+        count=3,
     ),
     Mutant(
         "waking ends no wait",
@@ -234,13 +235,15 @@ MUTANTS = (
         RESOLUTION,
         "not w.repeatable and w.state in ('kept', 'marked')",
         "false",
-        ("test_85_resolution.py::test_starting_before_a_map_of_rows_that_are_not_repeatable_is_refused_unless_it_is_named",),
+        (
+            "test_85_resolution.py::test_starting_before_a_map_of_rows_that_are_not_repeatable_is_refused_unless_it_is_named",
+        ),
     ),
     Mutant(
         "a redrive brings unknown steps along",
         RESOLUTION,
-        "(b.state in ('kept', 'arrived', 'timed_out') or b.state = 'marked' and not b.repeatable)",
-        "b.state in ('kept', 'arrived', 'timed_out')",
+        " or b.state = 'marked' and not b.repeatable\n",
+        "\n",
         ("test_85_resolution.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
     ),
     Mutant(
