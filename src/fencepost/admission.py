@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import asyncpg
 
@@ -134,22 +134,27 @@ def _answer(launch: Launch, row: Record) -> Admission:
 def _differences(path: str, stored: Any, given: Any) -> list[dict[str, Any]]:
     """Every place where two JSON values differ, by path; a missing key is told apart from null by its absence from the entry."""
     if isinstance(stored, dict) and isinstance(given, dict):
-        found: list[dict[str, Any]] = []
-        for key in sorted(stored.keys() | given.keys()):
-            here = f"{path}.{key}"
-            if key not in stored:
-                found.append({"path": here, "given": given[key]})
-            elif key not in given:
-                found.append({"path": here, "stored": stored[key]})
-            else:
-                found += _differences(here, stored[key], given[key])
-        return found
-    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
-        return [
-            d for i, (s, g) in enumerate(zip(stored, given, strict=True)) for d in _differences(f"{path}[{i}]", s, g)
-        ]
+        return _in_objects(path, cast("dict[str, Any]", stored), cast("dict[str, Any]", given))
+    if isinstance(stored, list) and isinstance(given, list):
+        before, now = cast("list[Any]", stored), cast("list[Any]", given)
+        if len(before) == len(now):
+            pairs = zip(before, now, strict=True)
+            return [d for i, (s, g) in enumerate(pairs) for d in _differences(f"{path}[{i}]", s, g)]
     return (
         []
         if stored == given and isinstance(stored, bool) == isinstance(given, bool)
         else [{"path": path, "stored": stored, "given": given}]
     )
+
+
+def _in_objects(path: str, stored: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for key in sorted(stored.keys() | given.keys()):
+        here = f"{path}.{key}"
+        if key not in stored:
+            found.append({"path": here, "given": given[key]})
+        elif key not in given:
+            found.append({"path": here, "stored": stored[key]})
+        else:
+            found += _differences(here, stored[key], given[key])
+    return found

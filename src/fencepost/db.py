@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -150,9 +150,12 @@ class Database:
         try:
             await asyncio.shield(self._ready)
         except BaseException:
-            if self._ready is not None and self._ready.done():
-                self._ready = None
+            self._forget_failure()
             raise
+
+    def _forget_failure(self) -> None:
+        if self._ready is not None and self._ready.done():
+            self._ready = None
 
     async def _assert_version(self) -> None:
         async with self.connection() as connection:
@@ -161,7 +164,7 @@ class Database:
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncIterator[asyncpg.Connection]:
+    async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
         """A connection of this process's budget; one that met an error which ends it is not used again."""
         connection = await self._acquire()
         keep = True

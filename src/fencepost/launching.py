@@ -82,7 +82,7 @@ def _without_defaults(value: object, dumped: object) -> object:
         return {key: _without_defaults(parts.get(key), part) for key, part in fields.items()}
     if _has_model(value):
         model = cast("Any", value)
-        unset = set(cast("Iterable[str]", type(model).model_fields)) - set(
+        unset = set(cast("Iterable[str]", model.__class__.model_fields)) - set(
             cast("Iterable[str]", model.model_fields_set)
         )
         return {

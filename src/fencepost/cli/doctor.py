@@ -143,7 +143,11 @@ def _tell(report: Report, *, as_json: bool) -> None:
     say.plain("")
     for key, value in report.facts.items():
         inside = cast("dict[str, object]", value) if isinstance(value, dict) else None
-        shown = str(value) if inside is None else ", ".join(f"{k}: {v}" for k, v in inside.items()) or "none"
+        shown = (
+            str(cast("object", value))
+            if inside is None
+            else ", ".join(f"{k}: {v}" for k, v in inside.items()) or "none"
+        )
         say.plain(f"{key + ':':<20}{say.clean(shown)}")
     for kind, found in (("finding", report.findings), ("note", report.notes)):
         for what, remedy in found:
