@@ -14,6 +14,7 @@ from fencepost.db import Database
 
 POLL_SECONDS_MIN: Final = 0.05
 POLL_SECONDS_MAX: Final = 1.0
+ANSWER_SECONDS: Final = 5.0  # a listener whose other end vanished keeps nobody waiting for longer
 DEAF_SECONDS: Final = 10.0  # after a listener could not be had, waiters only poll for so long
 
 
@@ -77,19 +78,27 @@ class Ears:
             return None
         async with self._opening:
             try:
-                if self._connection is None or self._connection.is_closed():
-                    self._free.clear()
-                    self._connection = await self._db.connect(self._dsn)
-                    self._connection.add_termination_listener(self._went)
-                if self._free:
-                    return self._free.pop()
-                self._made += 1
-                channel = f"{self._prefix}_{self._made}"
-                await self._connection.add_listener(channel, self._heard)
-                return channel
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await self._listen()
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
                 self._deaf_until = loop.time() + DEAF_SECONDS
+                connection, self._connection = self._connection, None
+                if connection is not None:
+                    connection.terminate()
                 return None
+
+    async def _listen(self) -> str:
+        """A channel that is listened to and lent to nobody."""
+        if self._connection is None or self._connection.is_closed():
+            self._free.clear()
+            self._connection = await self._db.connect(self._dsn)
+            self._connection.add_termination_listener(self._went)
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        channel = f"{self._prefix}_{self._made}"
+        await self._connection.add_listener(channel, self._heard)
+        return channel
 
     def _heard(self, _connection: Any, _pid: int, channel: str, _payload: object) -> None:
         ear = self._lent.get(channel)

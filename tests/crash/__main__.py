@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from fencepost.testing import TemplateDatabase
@@ -32,17 +32,16 @@ async def perform(
     scenarios = [s for s in every() if not said.scenario or s.name in said.scenario]
     if not scenarios:
         raise SystemExit(f"no such scenario; there are: {', '.join(s.name for s in every())}")
-    async with contextlib.AsyncExitStack() as stack:
-        stages = [
-            await stack.enter_async_context(
-                Stage(await stack.enter_async_context(template.clone()), folder, chr(ord("a") + lane))
-            )
-            for lane in range(min(said.lanes, len(scenarios)))
-        ]
-        until = None if said.slice is None else time.monotonic() + said.slice
-        campaign = Campaign(stages, seed=said.seed, until=until, say=say, at_once=4 if until else 10**9)
-        boundaries = [Boundary.parse(text) for text in said.boundary] or None
-        return await campaign.run(scenarios, boundaries, said.second)
+
+    @contextlib.asynccontextmanager
+    async def opened(name: str) -> AsyncIterator[Stage]:
+        async with template.clone() as installation, Stage(installation, folder, name) as stage:
+            yield stage
+
+    until = None if said.slice is None else time.monotonic() + said.slice
+    campaign = Campaign(opened, seed=said.seed, until=until, say=say, at_once=4 if until else 10**9)
+    boundaries = [Boundary.parse(text) for text in said.boundary] or None
+    return await campaign.run(min(said.lanes, len(scenarios)), scenarios, boundaries, said.second)
 
 
 def arguments(words: list[str]) -> argparse.Namespace:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 from fencepost import recovery
 from tests.crash import code, effects
 from tests.crash.boundaries import Boundary
-from tests.crash.scenario import Case
+from tests.crash.scenario import Case, Scenario
 from tests.crash.stage import Stage
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Poison:
             outcome = await stage.within(stage.settled(name), f"the end of {name}")
             if outcome.status == "unknown":  # it was beside the poison when the process died, inside a step
                 case = Case(stage, name, disturbed=True)
-                await code_operator(case)
+                await ask_operator(case)
                 outcome = await stage.within(stage.settled(name), f"the end of {name}")
             assert outcome.status == "completed", outcome
             counted = effects.counted(stage.noted(name))
@@ -95,12 +94,9 @@ class Poison:
             assert counted["begin", "row2"] == 1, counted
 
 
-async def code_operator(case: Case) -> None:
+async def ask_operator(case: Case) -> None:
     """The operator of the other scenarios."""
-    from tests.crash.scenario import Scenario
-
     await Scenario("operator").operate(case)
-    await asyncio.sleep(0)  # waits: for nothing; the answer is committed
 
 
 POISONS = [

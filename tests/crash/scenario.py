@@ -36,6 +36,7 @@ class Case:
     kills: int = 0
     unknown_due: bool = False  # at a kill something was begun whose outcome nobody can know
     unknown_seen: bool = False
+    vague: bool = False  # it cannot be said which of the two it was
     permitted: Counter[str] = field(default_factory=Counter)  # step -> begins that an operator asked for
     outcome: Outcome | None = None
     said: Any = None
@@ -181,9 +182,9 @@ class Scenario:
         self.judge_effects(case)
         if not case.disturbed:
             assert not case.unknown_seen, "nobody was killed, and something is unknown"
-        elif self.asks:
+        elif self.asks and not case.vague:
             assert case.unknown_seen == case.unknown_due, f"unknown: due {case.unknown_due}, seen {case.unknown_seen}"
-        else:
+        elif not self.asks:
             assert not case.unknown_seen, "asked about what it could have known"
 
     def judge_outcome(self, case: Case) -> None:

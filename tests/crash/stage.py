@@ -101,6 +101,8 @@ class Stage:
         self.log = folder / f"{name}.log"
         self.effects = folder / f"{name}.effects"
         self.name = name
+        self.plays = 0
+        self.spoilt = False  # something here came out wrong: what is judged here from now on says nothing
         self.place = 0  # of this crash's first effect
         self.children: dict[str, Child] = {}
         self._tokens = itertools.count(1)
@@ -194,8 +196,9 @@ class Stage:
         channel = f"fp_{self.installation_id.replace('-', '')[:12]}_{self.healer.ready.result()[:24]}"
         await self.value("select pg_notify($1, 'look') is null", channel)
 
-    async def within(self, waiting: Any, what: str, *, seconds: float = SECONDS) -> Any:
+    async def within(self, waiting: Any, what: str, *, seconds: float | None = None) -> Any:
         """Wait for it, and raise Stuck when it does not come."""
+        seconds = SECONDS if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds):
                 return await waiting
@@ -226,8 +229,9 @@ class Stage:
         outcome = await terminal.watch_outcome(self.db, "default", run, None)
         return None if outcome is None else outcome.status
 
-    async def until(self, query: str, *args: Any, what: str = "", seconds: float = SECONDS) -> Any:
+    async def until(self, query: str, *args: Any, what: str = "", seconds: float | None = None) -> Any:
         """Ask the tables until the answer is true: they tell nobody."""
+        seconds = SECONDS if seconds is None else seconds
         until = time.monotonic() + seconds
         while not (answer := await self.value(query, *args)):
             if time.monotonic() > until:
