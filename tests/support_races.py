@@ -51,3 +51,9 @@ async def together(*calls: Call) -> list[Any]:
         return await call()
 
     return await asyncio.gather(*(one(call) for call in calls))
+
+
+async def raced(dsn: str, admin: asyncpg.Connection, rid: int, turned: bool, first: Call, second: Call) -> list[Any]:
+    """The two answers, first's and second's, after they met at the row in the asked order."""
+    answers = await in_order(dsn, admin, rid, *((second, first) if turned else (first, second)))
+    return answers[::-1] if turned else answers

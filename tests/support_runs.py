@@ -26,7 +26,9 @@ async def mark(
     db: Database, fence: Fence, name: str = "pay", ordinal: int = 1, *, repeatable: bool = False, again: bool = False,
     timeout_ms: int | None = None,
 ) -> Any:  # fmt: skip
-    return await steps.mark(db, fence, name, ordinal, hash="h", repeatable=repeatable, timeout_ms=timeout_ms, again=again)
+    return await steps.mark(
+        db, fence, name, ordinal, hash="h", repeatable=repeatable, timeout_ms=timeout_ms, again=again
+    )
 
 
 async def keep(
@@ -36,7 +38,9 @@ async def keep(
     return await steps.keep(db, fence, kind, name, ordinal, hash="h", repeatable=repeatable, ok=ok, value=value)
 
 
-async def finish(db: Database, fence: Fence, ending: terminal.Ending = "completed", value: str | None = None, **how: Any) -> Any:
+async def finish(
+    db: Database, fence: Fence, ending: terminal.Ending = "completed", value: str | None = None, **how: Any
+) -> Any:
     if value is None:
         value = "1" if ending == "completed" else ERROR
     return await terminal.finish(db, fence, ending, value, **how)
@@ -47,7 +51,13 @@ def drop(kind: Literal["sleep", "signal", "child"], name: str, ordinal: int = 1)
     return Wait(kind, name, ordinal, op="cancel")
 
 
-def arm(kind: Literal["sleep", "signal", "child"], name: str = "review", ordinal: int = 1, ms: int | None = None, hash: str = "h") -> Wait:
+def arm(
+    kind: Literal["sleep", "signal", "child"],
+    name: str = "review",
+    ordinal: int = 1,
+    ms: int | None = None,
+    hash: str = "h",
+) -> Wait:
     return Wait(kind, name, ordinal, ms, hash)
 
 
@@ -55,7 +65,9 @@ async def wait(db: Database, fence: Fence, *waits: Wait, known: int = 0, park: b
     return await suspension.wait(db, fence, waits, known_seq=known, park=park)
 
 
-async def send(db: Database, run: str, name: str = "review", payload: str = "1", *, dedupe: str | None = None, org: str = "default") -> str:
+async def send(
+    db: Database, run: str, name: str = "review", payload: str = "1", *, dedupe: str | None = None, org: str = "default"
+) -> str:
     return await suspension.signal(db, org, run, name, dedupe=dedupe or uuid.uuid4().hex, payload=payload)
 
 
@@ -64,7 +76,16 @@ async def child_of(
     on_lost: OnLost | None = None,
 ) -> Any:  # fmt: skip
     return await suspension.start_child(
-        db, fence, name, ordinal, hash="h", waits=waits, child_id=child_id, child_name="kid", input=input, on_lost=on_lost
+        db,
+        fence,
+        name,
+        ordinal,
+        hash="h",
+        waits=waits,
+        child_id=child_id,
+        child_name="kid",
+        input=input,
+        on_lost=on_lost,
     )
 
 
@@ -72,7 +93,9 @@ async def cancel(db: Database, run: str, *, grace: float = 30, reason: str = "en
     return await terminal.cancel(db, "default", run, reason=reason, grace_ms=int(grace * 1000))
 
 
-async def beat(db: Database, holder: uuid.UUID, *, answered: int = 0, held: Sequence[Fence] = (), dead: Sequence[uuid.UUID] = ()) -> Beat:
+async def beat(
+    db: Database, holder: uuid.UUID, *, answered: int = 0, held: Sequence[Fence] = (), dead: Sequence[uuid.UUID] = ()
+) -> Beat:
     return await recovery.beat(
         db, holder, answered=answered, held=[(f.rid, f.number) for f in held], dead=list(dead), patience=30
     )
@@ -100,11 +123,16 @@ async def villain_of(db: Database, admin: asyncpg.Connection, old: Claimed) -> C
     """The old attempt is lost and the run claimed again by a worker of the same name: a stale write now meets a row that looks
     exactly as it did when it was the writer's own, but for number, fence and incarnation."""
     before = await look(admin, old.fence.rid, "state", "begun", "park", "due_at")
-    name = await admin.fetchval("select name from fencepost.incarnation where id = $1", await holder_of(admin, old.fence))
+    name = await admin.fetchval(
+        "select name from fencepost.incarnation where id = $1", await holder_of(admin, old.fence)
+    )
     await lose(db, await holder_of(admin, old.fence))
     new = await claim_by(db, admin, old.fence.rid)
     assert await look(admin, old.fence.rid, "state", "begun", "park", "due_at") == before
-    assert await admin.fetchval("select name from fencepost.incarnation where id = $1", await holder_of(admin, new.fence)) == name
+    assert (
+        await admin.fetchval("select name from fencepost.incarnation where id = $1", await holder_of(admin, new.fence))
+        == name
+    )
     return new
 
 
@@ -122,7 +150,9 @@ async def family(db: Database, *, waits: bool = True, id: str = "dad", depth: in
     for level in range(1, depth + 1):
         started = await child_of(db, found[-1].fence, f"{id}-{level}", waits=waits)
         assert isinstance(started, Started), started
-        claim = await attempts.claim_tree(db, await new_holder(db), next_request(), root=started.child, most=1, patience=30)
+        claim = await attempts.claim_tree(
+            db, await new_holder(db), next_request(), root=started.child, most=1, patience=30
+        )
         found += claim.claimed
     assert len(found) == depth + 1
     return found
@@ -141,11 +171,14 @@ async def blocked_by(watch: asyncpg.Connection, other: asyncpg.Connection) -> No
     """Wait until somebody waits for a lock of this connection's."""
     pid = other.get_server_pid()
     async with asyncio.timeout(10):
-        while not await watch.fetchval("select exists (select from pg_stat_activity where $1 = any (pg_blocking_pids(pid)))", pid):  # noqa: ASYNC110 - PostgreSQL tells nobody
+        query = "select exists (select from pg_stat_activity where $1 = any (pg_blocking_pids(pid)))"
+        while not await watch.fetchval(query, pid):  # noqa: ASYNC110 - PostgreSQL tells nobody
             await asyncio.sleep(0.005)  # waits: a lock wait begins without an event
 
 
-async def boundary(admin: asyncpg.Connection, rid: int, name: str, *columns: str, kind: str = "step", ordinal: int = 1) -> Any:
+async def boundary(
+    admin: asyncpg.Connection, rid: int, name: str, *columns: str, kind: str = "step", ordinal: int = 1
+) -> Any:
     row = await admin.fetchrow(
         f"select {', '.join(columns or ['state'])} from fencepost.boundary where rid = $1 and kind = $2 and name = $3 and ordinal = $4",
         rid, kind, name, ordinal,
@@ -174,4 +207,3 @@ async def holding(dsn: str, *rids: int) -> AsyncIterator[asyncpg.Connection]:
             yield other
     finally:
         await other.close()
-

@@ -210,14 +210,17 @@ async def test_unknown_rows_resolve_by_key_and_then_the_run_continues(db: Databa
 async def test_a_declared_retry_does_failed_and_skipped_rows_again_and_no_kept_one(
     db: Database, admin: asyncpg.Connection
 ) -> None:
-    """50.10, 50.6 Of a map that failed; the rows of one that was kept stay as they are."""
+    """50.10, 50.6 Of a map that failed, and of one that was still open; the rows of one that was kept stay as they are."""
     mine = await running(db)
     bad, good = (await opened(db, mine.fence, "a", "b", "c")).mid, (await opened(db, mine.fence, "x", name="fine")).mid
+    half = (await opened(db, mine.fence, "x", "y", name="half")).mid
     for mid, index, state, value in (
         (bad, 0, "kept", "1"),
         (bad, 1, "failed", ERROR),
         (bad, 2, "skipped", None),
         (good, 0, "failed", ERROR),
+        (half, 0, "failed", ERROR),
+        (half, 1, "skipped", None),
     ):
         await steps.mark_row(db, mine.fence, mid, index)
         await steps.keep_row(db, mine.fence, mid, index, state, value)  # type: ignore[arg-type]  # one of the states
@@ -228,6 +231,7 @@ async def test_a_declared_retry_does_failed_and_skipped_rows_again_and_no_kept_o
     assert await opened(db, new.fence, "a", "b", "c") == OpenMap(bad, 3, whole=True, done=False)
     assert [await steps.mark_row(db, new.fence, bad, index) for index in range(3)] == ["done", "marked", "marked"]
     assert await steps.mark_row(db, new.fence, good, 0) == "done"
+    assert [await steps.mark_row(db, new.fence, half, index) for index in range(2)] == ["marked", "marked"]
     assert await steps.keep_row(db, new.fence, bad, 1, "kept", "2") == "kept"
     assert await states(db, bad) == [("a", "kept", "1"), ("b", "kept", "2"), ("c", "marked", None)]
 

@@ -49,13 +49,24 @@ async def test_a_childs_end_wakes_the_parent_that_waits_for_it(db: Database, adm
     assert await wait(db, dad.fence) == Parked()
     await finish(db, kid.fence, "completed", '{"n":  1}')
     assert await look(admin, dad.fence.rid) == "queued"
-    assert told(await claim_by(db, admin, dad.fence.rid)) == [{"status": "completed", "has_output": True, "output": {"n": 1}, "error": None}]
+    assert told(await claim_by(db, admin, dad.fence.rid)) == [
+        {"status": "completed", "has_output": True, "output": {"n": 1}, "error": None}
+    ]
 
 
 @pytest.mark.parametrize(
-    ("end", "status"), [("failed", "failed"), ("cancelled", "cancelled"), ("operator", "failed"), ("lost", "failed"), ("no output", "completed")]
+    ("end", "status"),
+    [
+        ("failed", "failed"),
+        ("cancelled", "cancelled"),
+        ("operator", "failed"),
+        ("lost", "failed"),
+        ("no output", "completed"),
+    ],
 )
-async def test_every_end_of_a_child_wakes_its_parent(db: Database, admin: asyncpg.Connection, end: str, status: str) -> None:
+async def test_every_end_of_a_child_wakes_its_parent(
+    db: Database, admin: asyncpg.Connection, end: str, status: str
+) -> None:
     """60.10 Whoever brings it about; no output is told apart from null."""
     dad = await running(db, "dad")
     started = await child_of(db, dad.fence, "kid", on_lost="fail")
@@ -92,7 +103,9 @@ async def test_a_child_that_ends_before_its_parent_parks_is_not_missed(db: Datab
     assert [(r.kind, r.name, r.state) for r in here.resolved] == [("child", "kid", "arrived")]
 
 
-async def test_a_child_that_ended_before_it_is_waited_for_again_is_found(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_child_that_ended_before_it_is_waited_for_again_is_found(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.10 A parent lost between the child's start and its own look."""
     dad, kid = await family(db)
     await lose(db, await holder_of(admin, dad.fence))
@@ -132,7 +145,9 @@ async def test_an_id_that_another_launch_has_is_a_conflict(db: Database, admin: 
     await admit_one(db, "taken")
     assert await child_of(db, dad.fence, "taken") == ChildRefused("conflict")
     await child_of(db, dad.fence, "kid", input='{"a": 1}')
-    assert await child_of(db, dad.fence, "kid", ordinal=2, input='{"a":1}') == Started("started", await rid_of(admin, "kid"), None)
+    assert await child_of(db, dad.fence, "kid", ordinal=2, input='{"a":1}') == Started(
+        "started", await rid_of(admin, "kid"), None
+    )
     assert await child_of(db, dad.fence, "kid", ordinal=3, input='{"a":2}') == ChildRefused("conflict")
     assert await child_of(db, (await running(db, "mum")).fence, "kid", input='{"a":1}') == ChildRefused("conflict")
     assert await child_of(db, dad.fence, " ", ordinal=4) == ChildRefused("refused")
@@ -147,7 +162,9 @@ async def test_a_child_rides_its_parents_lane_and_release(db: Database, admin: a
     """60.10, 10.1 And organisation; it is queued in the transaction that arms the wait."""
     dad = await running(db, "dad", release="r7", org="o")
     started = await child_of(db, dad.fence, "kid")
-    mine, kids = [await look(admin, rid, "org", "lane", "release", table="run") for rid in (dad.fence.rid, started.child)]
+    mine, kids = [
+        await look(admin, rid, "org", "lane", "release", table="run") for rid in (dad.fence.rid, started.child)
+    ]
     assert mine == kids
     assert await look(admin, started.child, "state", "lane", "parent") == ("queued", mine[1], dad.fence.rid)
 
@@ -169,7 +186,9 @@ async def test_a_parent_of_two_is_woken_by_the_first_and_loses_neither(db: Datab
     kids = [await claim_by(db, admin, (await child_of(db, dad.fence, f"kid-{n}", ordinal=n)).child) for n in (1, 2, 3)]
     await wait(db, dad.fence, park=True)
     answers = await batch(
-        db, "finish_attempts", *((k.fence.rid, k.fence.fence, "completed", str(n), None, None, None) for n, k in enumerate(kids[:2]))
+        db,
+        "finish_attempts",
+        *((k.fence.rid, k.fence.fence, "completed", str(n), None, None, None) for n, k in enumerate(kids[:2])),
     )
     assert [r["answer"] for r in answers] == ["committed", "committed"]
     new = await claim_by(db, admin, dad.fence.rid)
@@ -179,7 +198,9 @@ async def test_a_parent_of_two_is_woken_by_the_first_and_loses_neither(db: Datab
     assert isinstance(await wait(db, new.fence, known=max(r[4] for r in history(new))), Here)
 
 
-async def test_a_childs_end_wakes_up_the_tree_only_as_far_as_somebody_waits(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_childs_end_wakes_up_the_tree_only_as_far_as_somebody_waits(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.10 Three generations."""
     grandad, dad, kid = await family(db, depth=2)
     for claimed in (grandad, dad):
@@ -214,7 +235,9 @@ async def test_a_childs_end_reaches_a_parent_that_waits_in_the_line(db: Database
     assert await new_holder(db)
 
 
-async def test_a_childs_end_does_not_wake_a_parent_that_waits_for_its_code(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_childs_end_does_not_wake_a_parent_that_waits_for_its_code(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.10, 50.4 The wait is resolved; the code would still not fit."""
     dad, kid = await family(db)
     await finish(db, dad.fence, "unfit", digest="d")

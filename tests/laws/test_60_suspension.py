@@ -41,7 +41,14 @@ async def test_parking_arms_gives_everything_back_and_says_so_in_one(db: Databas
     mine = await running(db)
     assert await wait(db, mine.fence, arm("signal", ms=5000), arm("sleep", "nap", ms=9000)) == Parked()
     rid = mine.fence.rid
-    assert await look(admin, rid, "state", "park", "fence", "holder", "request", "begun") == ("parked", "wait", None, None, None, False)
+    assert await look(admin, rid, "state", "park", "fence", "holder", "request", "begun") == (
+        "parked",
+        "wait",
+        None,
+        None,
+        None,
+        False,
+    )
     assert await look(admin, rid, "ended", "fence", table="attempt") == ("parked", mine.fence.fence)
     assert (await ledger_of(admin, rid))[2:] == ["wait.armed", "wait.armed", "attempt.parked"]
     assert await claim_all(db, await new_holder(db)) == ()
@@ -60,7 +67,9 @@ async def test_what_is_parked_stands_in_no_index_of_the_claim(db: Database, admi
         assert await admin.fetchval(f"select count(*) from fencepost.task where {condition}") == 0
 
 
-async def test_a_park_whose_answer_was_lost_is_asked_again_and_answered_the_same(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_park_whose_answer_was_lost_is_asked_again_and_answered_the_same(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.1, 00.3 By the fence that parked; one that was lost is stale."""
     mine = await running(db, "nap")
     assert await wait(db, mine.fence, arm("signal")) == Parked()
@@ -87,7 +96,9 @@ async def test_a_signal_is_delivered_whenever_it_is_sent(db: Database, admin: as
         assert isinstance(await wait(db, mine.fence, arm("signal"), park=False), Armed)
         assert await send(db, "run", payload='{"ok": 1}') == "sent"
         assert await wait(db, mine.fence, arm("signal")) == Here((signal('{"ok": 1}', seq=5),))
-        assert isinstance(await wait(db, mine.fence, arm("signal"), arm("signal", ordinal=2), known=5, park=False), Armed)
+        assert isinstance(
+            await wait(db, mine.fence, arm("signal"), arm("signal", ordinal=2), known=5, park=False), Armed
+        )
         return
     assert await wait(db, mine.fence, arm("signal")) == Parked()
     assert await send(db, "run", payload='{"ok": 1}') == "sent"
@@ -95,14 +106,20 @@ async def test_a_signal_is_delivered_whenever_it_is_sent(db: Database, admin: as
     assert [(r[1], r[3], r[8]) for r in history(new)] == [("review", "arrived", '{"ok": 1}')]
 
 
-async def test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_wait(db: Database, admin: asyncpg.Connection) -> None:
+async def test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_wait(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.3 Names do not mix; what is delivered is the stored payload, byte for byte."""
     mine = await running(db, "run")
     for name, payload in (("a", '"a1"'), ("b", '{"b":  1}'), ("a", '"a2"'), ("a", '"a3"')):
         assert await send(db, "run", name, payload) == "sent"
-    here = await wait(db, mine.fence, arm("signal", "a"), arm("signal", "b"), arm("signal", "a", 2))
+    here = await wait(db, mine.fence, arm("signal", "b"), arm("signal", "a"), arm("signal", "a", 2))
     assert isinstance(here, Here)
-    assert [(r.name, r.ordinal, r.value) for r in here.resolved] == [("a", 1, '"a1"'), ("b", 1, '{"b":  1}'), ("a", 2, '"a2"')]
+    assert [(r.name, r.ordinal, r.value) for r in here.resolved] == [
+        ("b", 1, '{"b":  1}'),
+        ("a", 1, '"a1"'),
+        ("a", 2, '"a2"'),
+    ]
     assert await admin.fetchval("select count(*) from fencepost.signal where taken is null") == 1
 
 
@@ -166,7 +183,9 @@ async def test_a_signal_for_one_run_wakes_no_other(db: Database, admin: asyncpg.
     assert [await look(admin, c.fence.rid) for c in waiting] == ["queued", "parked", "parked"]
 
 
-async def test_a_message_of_an_old_attempt_neither_wakes_nor_cancels_for_the_new_one(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_message_of_an_old_attempt_neither_wakes_nor_cancels_for_the_new_one(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.4, 40.3 The old leg's arms, cancels and parks come too late; the usurper looks exactly like it."""
     mine = await running(db, "run")
     await wait(db, mine.fence, arm("signal"), park=False)
@@ -179,7 +198,9 @@ async def test_a_message_of_an_old_attempt_neither_wakes_nor_cancels_for_the_new
     assert isinstance(await wait(db, new.fence, arm("signal")), Here)
 
 
-async def test_a_wait_that_timed_out_stays_so_and_the_late_signal_stays_for_the_next(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_wait_that_timed_out_stays_so_and_the_late_signal_stays_for_the_next(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """60.5 In its own column, never inferred from a null value."""
     mine = await running(db, "run")
     await clock.advance(0)
@@ -212,7 +233,9 @@ async def test_a_null_payload_is_an_arrival(db: Database) -> None:
     assert await wait(db, mine.fence, arm("signal", ms=0)) == Here((signal("null", seq=5),))
 
 
-async def test_a_resolved_sleep_keeps_what_was_asked_and_when_it_ended(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_resolved_sleep_keeps_what_was_asked_and_when_it_ended(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """60.5 Not before its hour: at it, whoever looks; a process is not needed."""
     mine = await running(db, "run")
     begun = await clock.advance(0)
@@ -223,7 +246,9 @@ async def test_a_resolved_sleep_keeps_what_was_asked_and_when_it_ended(db: Datab
     assert (said.woken, said.due_ms) == (0, 1)
     await clock.advance(0.001)
     assert (await beat(db, watcher)).woken == 1
-    state, asked, at, until = await boundary(admin, mine.fence.rid, "nap", "state", "asked_ms", "at", "until", kind="sleep")
+    state, asked, at, until = await boundary(
+        admin, mine.fence.rid, "nap", "state", "asked_ms", "at", "until", kind="sleep"
+    )
     assert (state, asked, (at - begun).total_seconds(), until) == ("arrived", 60_000, 60, at)
 
 
@@ -263,13 +288,19 @@ async def test_a_suspension_that_was_swallowed_changes_nothing(db: Database, adm
     assert await tables(admin) == before
 
 
-async def test_a_herd_is_woken_at_most_a_thousand_a_second_oldest_first_by_anybody(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_herd_is_woken_at_most_a_thousand_a_second_oldest_first_by_anybody(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """60.9 By whichever worker's beats; every lane has its own thousand."""
     await clock.advance(0)
     first = await admit_one(db, "first", delay_ms=1)
     other = await admit_one(db, "elsewhere", release="r2", delay_ms=5)
     await admission.admit(db, [launch(id=f"run-{n}", delay_ms=10 + n) for n in range(2200)])
-    first_worker, second_worker, elsewhere = await new_holder(db), await new_holder(db), await new_holder(db, release="r2")
+    first_worker, second_worker, elsewhere = (
+        await new_holder(db),
+        await new_holder(db),
+        await new_holder(db, release="r2"),
+    )
     await clock.advance(60)
     woken = [(await beat(db, worker)).woken for worker in (first_worker, second_worker, first_worker, second_worker)]
     assert woken == [500, 500, 0, 0]
@@ -295,7 +326,9 @@ async def test_timers_fire_on_the_real_clock(db: Database, admin: asyncpg.Connec
     assert await boundary(admin, mine.fence.rid, "review", kind="signal") == "timed_out"
 
 
-async def test_waits_are_armed_and_resolved_while_the_leg_goes_on(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_waits_are_armed_and_resolved_while_the_leg_goes_on(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """60.11, 40.8 A wait answered in place keeps number and fence bit for bit; each answer is told once."""
     mine = await running(db, "run")
     await clock.advance(0)
@@ -317,7 +350,9 @@ async def test_a_cancelling_run_neither_arms_nor_parks(db: Database, admin: asyn
     assert await boundary(admin, mine.fence.rid, "review", kind="signal") is None
 
 
-async def test_a_deferred_run_with_waits_comes_back_at_its_hour(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_deferred_run_with_waits_comes_back_at_its_hour(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """60.9, 40.5 Also when a wait of it is due at the same instant: one look wakes it."""
     from fencepost import attempts
 
@@ -331,9 +366,15 @@ async def test_a_deferred_run_with_waits_comes_back_at_its_hour(db: Database, ad
     assert isinstance(await wait(db, new.fence), Here)
 
 
-async def test_an_operator_may_wake_what_waits_out_a_delay_and_nothing_else(db: Database, admin: asyncpg.Connection) -> None:
+async def test_an_operator_may_wake_what_waits_out_a_delay_and_nothing_else(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """60.4 A wait is not an operator's to end by waking."""
-    delayed, waiting, working = await admit_one(db, "delayed", delay_ms=10**6), await running(db, "waiting"), await running(db, "working")
+    delayed, waiting, working = (
+        await admit_one(db, "delayed", delay_ms=10**6),
+        await running(db, "waiting"),
+        await running(db, "working"),
+    )
     await wait(db, waiting.fence, arm("signal"))
     assert await recovery.wake(db, "default", "delayed") == ("done", "queued")
     assert await look(admin, delayed, "due_at") is None

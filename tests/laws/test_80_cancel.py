@@ -42,7 +42,9 @@ async def ended(admin: asyncpg.Connection, *claimed: Claimed) -> list[str | None
     return [await look(admin, c.fence.rid, "status", table="outcome") for c in claimed]
 
 
-async def test_what_no_code_runs_for_is_cancelled_at_once(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_what_no_code_runs_for_is_cancelled_at_once(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """80.4 In the line, delayed, backing off, parked on a wait or on its code, unknown; asked again it is still accepted."""
     await clock.advance(0)
     runs = {"queued": await admit_one(db, "queued"), "delayed": await admit_one(db, "delayed", delay_ms=9000)}
@@ -56,7 +58,11 @@ async def test_what_no_code_runs_for_is_cancelled_at_once(db: Database, admin: a
         for _ in range(2):
             assert await cancel(db, name) == ("accepted", "cancelled"), name
         status, output, error = await outcome_of(admin, rid) or ("", None, "")
-        assert (status, output, json.loads(error or "")) == ("cancelled", None, {"code": "CANCELLED", "message": "enough"})
+        assert (status, output, json.loads(error or "")) == (
+            "cancelled",
+            None,
+            {"code": "CANCELLED", "message": "enough"},
+        )
     assert await cancel(db, "nobody") == ("unknown_run", None)
 
 
@@ -68,7 +74,12 @@ async def test_after_accepted_only_cancelled_can_be_stored(db: Database, admin: 
     assert await finish(db, mine.fence, "completed", '"done"') == Ended("cancelled", "cancelled")
     assert await finish(db, mine.fence, "completed", '"done"') == Ended("cancelled", "cancelled")
     assert (await outcome_of(admin, mine.fence.rid) or ("",))[0] == "cancelled"
-    assert await look(admin, mine.fence.rid, "kind", "ok", "value", "accepted", table="late") == ("run", True, '"done"', False)
+    assert await look(admin, mine.fence.rid, "kind", "ok", "value", "accepted", table="late") == (
+        "run",
+        True,
+        '"done"',
+        False,
+    )
 
 
 @pytest.mark.parametrize("ending", ["failed", "retry", "unknown", "unfit"])
@@ -121,7 +132,9 @@ async def test_cancelled_is_final_when_the_code_has_stopped_or_was_fenced_out(
         case "given back":
             assert await attempts.give_back(db, mine.fence) == "given_back"
         case "deferred":
-            assert await attempts.defer(db, mine.fence, reason="x", dependency="y", delay_ms=1) == attempts.Deferred(exhausted=False)
+            assert await attempts.defer(db, mine.fence, reason="x", dependency="y", delay_ms=1) == attempts.Deferred(
+                exhausted=False
+            )
         case "lost":
             await lose(db, holder)
         case "not held":
@@ -171,13 +184,17 @@ async def test_cancel_reaches_below_a_descendant_that_has_ended(db: Database, ad
     assert await finish(db, kid.fence) == Ended("cancelled", "cancelled")
 
 
-async def test_nothing_of_a_cancelling_tree_is_claimed_begun_or_admitted(db: Database, admin: asyncpg.Connection) -> None:
+async def test_nothing_of_a_cancelling_tree_is_claimed_begun_or_admitted(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """80.4 Not by a claim of the lane, nor of the tree; not after its worker was lost."""
     root, dad = await family(db, id="root")
     await child_of(db, root.fence, "waiting", ordinal=2)
     await cancel(db, "root")
     assert await claim_all(db, await new_holder(db)) == ()
-    assert (await attempts.claim_tree(db, await new_holder(db), next_request(), root=root.fence.rid, most=9, patience=30)).claimed == ()
+    assert (
+        await attempts.claim_tree(db, await new_holder(db), next_request(), root=root.fence.rid, most=9, patience=30)
+    ).claimed == ()
     assert await attempts.begin(db, dad.fence) is CANCELLING
     assert await child_of(db, dad.fence, "late") is CANCELLING
     assert await lose(db, await holder_of(admin, dad.fence)) == 1
@@ -185,7 +202,9 @@ async def test_nothing_of_a_cancelling_tree_is_claimed_begun_or_admitted(db: Dat
     assert await ended(admin, root, dad) == [None, "cancelled"]
 
 
-async def test_when_the_grace_is_over_a_parent_ends_though_its_children_do_not(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_when_the_grace_is_over_a_parent_ends_though_its_children_do_not(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """80.4 A child whose own grace is longer, because it was cancelled first."""
     await clock.advance(0)
     root, dad = await family(db, id="root")
@@ -200,7 +219,9 @@ async def test_when_the_grace_is_over_a_parent_ends_though_its_children_do_not(d
     assert await ended(admin, dad) == ["cancelled"]
 
 
-async def test_a_leg_that_ends_after_the_grace_is_not_waited_for_by_its_children(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_leg_that_ends_after_the_grace_is_not_waited_for_by_its_children(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """80.4 The run ends with its leg: the grace of the whole tree is over."""
     await clock.advance(0)
     root, dad = await family(db, id="root")
@@ -225,7 +246,9 @@ async def test_parent_and_child_ended_in_one_call_end_in_order(db: Database, adm
         pair = await family(db, id=f"root{order[0]}")
         other = await running(db)
         await cancel(db, f"root{order[0]}")
-        items = [(c.fence.rid, c.fence.fence, "completed", "1", None, None, None) for c in (*(pair[n] for n in order), other)]
+        items = [
+            (c.fence.rid, c.fence.fence, "completed", "1", None, None, None) for c in (*(pair[n] for n in order), other)
+        ]
         rows = await batch(db, "finish_attempts", *items)
         assert [r["answer"] for r in rows] == ["cancelled", "cancelled", "committed"]
         assert await ended(admin, *pair, other) == ["cancelled", "cancelled", "completed"]
@@ -239,7 +262,12 @@ async def test_the_value_kept_as_evidence_is_the_living_fences(db: Database, adm
     new = await claim_by(db, admin, root.fence.rid)
     await cancel(db, "root")
     rows = await batch(
-        db, "finish_attempts", *((c.fence.rid, c.fence.fence, "completed", value, None, None, None) for c, value in ((root, '"old"'), (new, '"new"')))
+        db,
+        "finish_attempts",
+        *(
+            (c.fence.rid, c.fence.fence, "completed", value, None, None, None)
+            for c, value in ((root, '"old"'), (new, '"new"'))
+        ),
     )
     assert [r["answer"] for r in rows] == ["stale", "cancelled"]
     assert await look(admin, root.fence.rid, "fence", "value", table="late") == (new.fence.fence, '"new"')

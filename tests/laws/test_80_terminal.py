@@ -42,7 +42,9 @@ from tests.support_runs import (
 pytestmark = pytest.mark.usefixtures("lawful")
 
 
-def item(claimed: Claimed, ending: str, value: str | None, delay: int | None = None, tries: int | None = None) -> tuple[Any, ...]:
+def item(
+    claimed: Claimed, ending: str, value: str | None, delay: int | None = None, tries: int | None = None
+) -> tuple[Any, ...]:
     return (claimed.fence.rid, claimed.fence.fence, ending, value, delay, tries, None)
 
 
@@ -65,7 +67,9 @@ async def test_the_first_terminal_write_wins(db: Database, admin: asyncpg.Connec
     assert await outcome_of(admin, mine.fence.rid) == ("completed", '{"n":  1}', None)
 
 
-async def test_a_stale_fence_cannot_finish_a_run_that_another_is_running(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_stale_fence_cannot_finish_a_run_that_another_is_running(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """80.1, 40.3 The usurper looks exactly like the holder."""
     old = await running(db)
     new = await villain_of(db, admin, old)
@@ -99,7 +103,9 @@ async def test_a_fence_that_asks_again_gets_the_answer_it_got(
     assert await finish(db, mine.fence, ending, value, delay_ms=0, digest="d") == expected
     assert await tables(admin) == before
     await recovery.wake(db, "default", "run")
-    await recovery.resolve(db, "default", "run", step=None, ordinal=None, row_key=None, verdict="again", value=None, by="ann")
+    await recovery.resolve(
+        db, "default", "run", step=None, ordinal=None, row_key=None, verdict="again", value=None, by="ann"
+    )
     if expected.how != "committed":
         await finish(db, (await claim_by(db, admin, mine.fence.rid)).fence, "completed", '"later"')
     assert await finish(db, mine.fence, ending, value, delay_ms=0, digest="d") == expected
@@ -123,7 +129,9 @@ async def test_one_fence_cannot_end_a_run_twice_differently(db: Database, ending
         await finish(db, mine.fence, ending, value)
 
 
-async def test_a_law_broken_by_one_item_leaves_the_others_of_its_batch_alone(db: Database, admin: asyncpg.Connection) -> None:
+async def test_a_law_broken_by_one_item_leaves_the_others_of_its_batch_alone(
+    db: Database, admin: asyncpg.Connection
+) -> None:
     """80.2, 00.13 An item twice in a batch ends once; a stale one first does not speak for the living one behind it."""
     one, two, three, old = [await running(db) for _ in range(4)]
     new = await villain_of(db, admin, old)
@@ -150,7 +158,9 @@ async def test_a_leg_cannot_cancel_its_run(db: Database, admin: asyncpg.Connecti
     assert await tables(admin) == before
 
 
-async def test_a_terminal_run_holds_waits_for_and_asks_nothing(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_terminal_run_holds_waits_for_and_asks_nothing(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """80.6 Its lease, waits, timers and watchers are gone; a watcher was told once."""
     mine = await running(db, "run")
     heard: asyncio.Queue[str] = asyncio.Queue()
@@ -164,13 +174,17 @@ async def test_a_terminal_run_holds_waits_for_and_asks_nothing(db: Database, adm
     assert await asyncio.wait_for(heard.get(), 10) == "ended"
     rid = mine.fence.rid
     assert await look(admin, rid) is None
-    assert {r[0] for r in await admin.fetch("select state from fencepost.boundary where rid = $1", rid)} == {"cancelled"}
+    assert {r[0] for r in await admin.fetch("select state from fencepost.boundary where rid = $1", rid)} == {
+        "cancelled"
+    }
     await clock.advance(3600)
     assert (await beat(db, await new_holder(db))).woken == 0
     assert (await ledger_of(admin, rid))[-1] == "run.completed"
 
 
-async def test_a_declared_retry_counts_tries_and_waits_out_its_delay(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_declared_retry_counts_tries_and_waits_out_its_delay(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
     """80.1, 40.5 The last try ends the run, with what the last one brought."""
     await clock.advance(0)
     mine = await running(db, "run")
@@ -188,7 +202,11 @@ async def test_a_declared_retry_counts_tries_and_waits_out_its_delay(db: Databas
         assert await finish(db, again.fence, "retry", delay_ms=5000, most_tries=2) == Ended("committed", "failed")
     status, output, error = await outcome_of(admin, mine.fence.rid) or ("", None, None)
     assert (status, output) == ("failed", None)
-    assert json.loads(error or "") == {"code": "TRIES_EXHAUSTED", "message": "2 tries, the last: it broke", "last": json.loads(ERROR)}
+    assert json.loads(error or "") == {
+        "code": "TRIES_EXHAUSTED",
+        "message": "2 tries, the last: it broke",
+        "last": json.loads(ERROR),
+    }
     assert await look(admin, mine.fence.rid, "tries", table="outcome") == 2
 
 
@@ -201,7 +219,9 @@ async def with_unknown(db: Database, admin: asyncpg.Connection, what: str, run: 
     if what == "step":
         await mark(db, mine.fence)
     else:
-        opened = await steps.open_map(db, mine.fence, "m", 1, hash="h", start=0, keys=["a"], inputs=["1"], repeatable=False, whole=True)
+        opened = await steps.open_map(
+            db, mine.fence, "m", 1, hash="h", start=0, keys=["a"], inputs=["1"], repeatable=False, whole=True
+        )
         assert isinstance(opened, steps.OpenMap)
         await steps.mark_row(db, mine.fence, opened.mid, 0)
     return await villain_of(db, admin, mine)
@@ -217,7 +237,12 @@ async def test_a_leg_with_an_unresolved_unknown_ends_as_unknown_whatever_it_brin
     tries = await look(admin, new.fence.rid, "tries")
     for _ in range(2):
         assert await finish(db, new.fence, ending, delay_ms=0, most_tries=9) == Ended("unknown", None)
-    assert await look(admin, new.fence.rid, "state", "unknown", "tries", "trouble") == ("unknown", "STEP_OUTCOME_UNKNOWN", tries, ERROR)
+    assert await look(admin, new.fence.rid, "state", "unknown", "tries", "trouble") == (
+        "unknown",
+        "STEP_OUTCOME_UNKNOWN",
+        tries,
+        ERROR,
+    )
     assert await claim_all(db, await new_holder(db)) == ()
 
 
@@ -240,7 +265,9 @@ async def test_an_unknown_that_was_resolved_no_longer_decides(db: Database, admi
     """40.6, 85.5 The continued run may fail and be retried again."""
     new = await with_unknown(db, admin, "step")
     await finish(db, new.fence, "failed")
-    await recovery.resolve(db, "default", "run", step="pay", ordinal=1, row_key=None, verdict="failed", value=ERROR, by="ann")
+    await recovery.resolve(
+        db, "default", "run", step="pay", ordinal=1, row_key=None, verdict="failed", value=ERROR, by="ann"
+    )
     again = await claim_by(db, admin, new.fence.rid)
     assert await finish(db, again.fence, "retry", delay_ms=0) == Ended("retrying", None)
 

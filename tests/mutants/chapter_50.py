@@ -69,7 +69,7 @@ MUTANTS = (
         STEPS,
         "up as (update fencepost.task t set losses = 0, seq",
         "up as (update fencepost.task t set seq",
-        ("test_85_recovery.py::test_a_committed_boundary_begins_the_count_anew",),
+        ("test_40_losses.py::test_a_committed_boundary_begins_the_count_anew",),
     ),
     Mutant(
         "evidence is the marks own fences",
@@ -147,7 +147,7 @@ MUTANTS = (
         STEPS,
         "losses = case when t.seq < v_seq then 0 else t.losses end",
         "losses = 0",
-        ("test_85_recovery.py::test_a_row_that_was_kept_before_does_not_begin_the_count_anew",),
+        ("test_40_losses.py::test_a_row_that_was_kept_before_does_not_begin_the_count_anew",),
         count=2,
     ),
     Mutant(

@@ -83,7 +83,7 @@ MUTANTS = (
         SUSPENSION,
         "           losses = 0, deferrals = 0, deferred_since = null, seq = t.seq + 1",
         "           deferrals = 0, deferred_since = null, seq = t.seq + 1",
-        ("test_85_recovery.py::test_a_committed_boundary_begins_the_count_anew",),
+        ("test_40_losses.py::test_a_committed_boundary_begins_the_count_anew",),
     ),
     Mutant(
         "each wait is told once",

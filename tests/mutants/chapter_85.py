@@ -27,7 +27,7 @@ MUTANTS = (
         RECOVERY,
         "t.losses + 1 >= 5",
         "t.losses + 1 >= 6",
-        ("test_85_recovery.py::test_after_five_losses_without_a_committed_boundary_the_run_is_unknown",),
+        ("test_40_losses.py::test_after_five_losses_without_a_committed_boundary_the_run_is_unknown",),
     ),
     Mutant(
         "a lost leg of a cancelling run returns to no line",
@@ -83,7 +83,7 @@ MUTANTS = (
         RECOVERY,
         "b.until <= _now - i.lease_ms * interval '1 ms'",
         "b.until <= _now",
-        ("test_85_recovery.py::test_a_step_a_lease_past_its_deadline_is_lost_however_healthy_its_worker",),
+        ("test_40_losses.py::test_a_step_a_lease_past_its_deadline_is_lost_however_healthy_its_worker",),
         count=2,
     ),
     Mutant(
@@ -105,7 +105,7 @@ MUTANTS = (
         RECOVERY,
         "    perform fencepost.lose_(v_rid, 'worker_stopped', v_now);\n",
         "",
-        ("test_85_recovery.py::test_a_stopping_worker_records_what_still_runs_as_lost_itself",),
+        ("test_40_losses.py::test_a_stopping_worker_records_what_still_runs_as_lost_itself",),
     ),
     Mutant(
         "the buried are told",
@@ -140,14 +140,14 @@ MUTANTS = (
         RECOVERY,
         "        perform fencepost.return_(v_rid, 'not_held', v_now);",
         "        perform fencepost.lose_(v_rid, 'not_held', v_now);",
-        ("test_85_recovery.py::test_an_attempt_of_an_answered_request_that_the_worker_does_not_hold_goes_back",),
+        ("test_40_losses.py::test_an_attempt_of_an_answered_request_that_the_worker_does_not_hold_goes_back",),
     ),
     Mutant(
         "an open request stays open",
         RECOVERY,
         " and t.request <= _answered",
         "",
-        ("test_85_recovery.py::test_an_attempt_of_an_answered_request_that_the_worker_does_not_hold_goes_back",),
+        ("test_40_losses.py::test_an_attempt_of_an_answered_request_that_the_worker_does_not_hold_goes_back",),
         count=3,
     ),
     Mutant(
@@ -170,8 +170,8 @@ MUTANTS = (
         "     order by t.rid for no key update skip locked) l;",
         "     order by t.rid for no key update) l;",
         (
-            "../races/test_two_doors.py::test_a_reaper_steps_back_from_a_finish_that_has_the_row",
-            "../races/test_two_doors.py::test_two_beats_that_reap_one_incarnation_charge_one_try",
+            "../races/test_late_words.py::test_a_reaper_steps_back_from_a_finish_that_has_the_row",
+            "../races/test_late_words.py::test_two_beats_that_reap_one_incarnation_charge_one_try",
         ),
     ),
     Mutant(
@@ -221,14 +221,14 @@ MUTANTS = (
         RESOLUTION,
         "    if v_bad is not null then",
         "    if false then",
-        ("test_85_resolution.py::test_starting_earlier_sets_aside_what_came_after_and_repeats_nothing_silently",),
+        ("test_85_redrive.py::test_starting_earlier_sets_aside_what_came_after_and_repeats_nothing_silently",),
     ),
     Mutant(
         "no names name nothing",
         RESOLUTION,
         "any (coalesce(_again, '{}'))",
         "any (_again)",
-        ("test_85_resolution.py::test_starting_earlier_sets_aside_what_came_after_and_repeats_nothing_silently",),
+        ("test_85_redrive.py::test_starting_earlier_sets_aside_what_came_after_and_repeats_nothing_silently",),
     ),
     Mutant(
         "rows count too",
@@ -236,7 +236,7 @@ MUTANTS = (
         "not w.repeatable and w.state in ('kept', 'marked')",
         "false",
         (
-            "test_85_resolution.py::test_starting_before_a_map_of_rows_that_are_not_repeatable_is_refused_unless_it_is_named",
+            "test_85_redrive.py::test_starting_before_a_map_of_rows_that_are_not_repeatable_is_refused_unless_it_is_named",
         ),
     ),
     Mutant(
@@ -244,41 +244,41 @@ MUTANTS = (
         RESOLUTION,
         " or b.state = 'marked' and not b.repeatable\n",
         "\n",
-        ("test_85_resolution.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
+        ("test_85_redrive.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
     ),
     Mutant(
         "a redrive brings unknown rows along",
         RESOLUTION,
         "w.state = 'kept' or w.state = 'marked' and not w.repeatable or",
         "w.state = 'kept' or",
-        ("test_85_resolution.py::test_a_redrive_repeats_no_row_that_the_origin_committed_or_left_unknown",),
+        ("test_85_redrive.py::test_a_redrive_repeats_no_row_that_the_origin_committed_or_left_unknown",),
     ),
     Mutant(
         "what came after is set aside",
         RESOLUTION,
         "     and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut)\n  window",
         "  window",
-        ("test_85_resolution.py::test_starting_earlier_sets_aside_what_came_after_and_repeats_nothing_silently",),
+        ("test_85_redrive.py::test_starting_earlier_sets_aside_what_came_after_and_repeats_nothing_silently",),
     ),
     Mutant(
         "two redrives under one id are one",
         RESOLUTION,
         "  on conflict (org, id) do nothing returning rid into v_rid;",
         "  returning rid into v_rid;",
-        ("../races/test_two_doors.py::test_two_redrives_under_one_id_make_one_run",),
+        ("../races/test_late_words.py::test_two_redrives_under_one_id_make_one_run",),
     ),
     Mutant(
         "a redrive keeps its origins keys",
         RESOLUTION,
         "r.on_lost, r.rid, r.key_root, v_now)",
         "r.on_lost, r.rid, gen_random_uuid(), v_now)",
-        ("test_85_resolution.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
+        ("test_85_redrive.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
     ),
     Mutant(
         "only an ended run is redriven",
         RESOLUTION,
         "  if not exists (select from fencepost.outcome o where o.rid = r.rid) then return",
         "  if false then return",
-        ("test_85_resolution.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
+        ("test_85_redrive.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
     ),
 )

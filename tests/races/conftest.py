@@ -18,3 +18,8 @@ async def rival(worker_dsn: str) -> AsyncIterator[Database]:
     made = Database(worker_dsn, connections=4)
     yield made
     await made.close()
+
+
+@pytest.fixture(params=["first before second", "second before first"])
+def turned(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "second before first")

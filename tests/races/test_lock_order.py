@@ -17,7 +17,7 @@ from tests.support_runs import ERROR, batch, beat, cancel, child_of, lose, send
 
 pytestmark = pytest.mark.usefixtures("lawful")
 
-ROUNDS = 120
+ROUNDS = 100
 AT_ONCE = 5
 
 
@@ -47,7 +47,9 @@ def moves(databases: list[Database], n: int, holder: Any, watcher: Any, tree: di
         return databases[next(place) % len(databases)]
 
     def finishes(*names: str, ending: str = "completed") -> Call:
-        items = [(tree[m].rid, tree[m].fence, ending, "1" if ending == "completed" else ERROR, 0, 9, None) for m in names]
+        items = [
+            (tree[m].rid, tree[m].fence, ending, "1" if ending == "completed" else ERROR, 0, 9, None) for m in names
+        ]
         return lambda: batch(db(), "finish_attempts", *items)
 
     def pairs(door: str, *names: str, more: tuple[Any, ...] = ()) -> Call:
@@ -57,11 +59,15 @@ def moves(databases: list[Database], n: int, holder: Any, watcher: Any, tree: di
         return pairs("keep_steps", *names, more=("step", "s", 1, "h", True, True, "1"))
 
     def signals(*names: str) -> Call:
-        return lambda: batch(db(), "send_signals", *(("default", f"{m}{n}", "review", str(next(place)), "1") for m in names))
+        return lambda: batch(
+            db(), "send_signals", *(("default", f"{m}{n}", "review", str(next(place)), "1") for m in names)
+        )
 
     def starts(*names: str) -> Call:
         return lambda: batch(
-            db(), "start_children", *((tree[m].rid, tree[m].fence, "more", 1, "h", True, f"more-{m}{n}", "kid", "1", None) for m in names)
+            db(),
+            "start_children",
+            *((tree[m].rid, tree[m].fence, "more", 1, "h", True, f"more-{m}{n}", "kid", "1", None) for m in names),
         )
 
     return [
