@@ -1,7 +1,7 @@
 """Each guard of the law, broken on purpose: a test must turn red.
 
 A mutant is a guard's name, the chapter, the text that keeps it, what stands there instead, and the tests that must
-notice. `python -m tests.mutants` tries them all; a test session wears one with FENCEPOST_SQL_MUTANT=<guard>, the
+notice. `python -m tests.mutants` tries them all; a test session wears one with FENCEPOST_SQL_MUTANT=<key>, the
 product never does.
 """
 
@@ -30,18 +30,21 @@ class Mutant:
     tests: tuple[str, ...]
     count: int = 1  # how often the text stands in the chapter
 
+    @property
+    def key(self) -> str:
+        """The chapter's number and the guard: what FENCEPOST_SQL_MUTANT says."""
+        return f"{self.chapter[:2]} {self.guard}"
+
 
 def every() -> dict[str, Mutant]:
-    """Guard -> mutant, from the tables beside this file."""
+    """Key -> mutant, from the tables beside this file."""
     found: dict[str, Mutant] = {}
     for module in pkgutil.iter_modules(__path__):
-        for mutant in (
-            getattr(importlib.import_module(f"{__name__}.{module.name}"), "MUTANTS", ())
-            if module.name.startswith("chapter_")
-            else ()
-        ):
-            assert mutant.guard not in found, mutant.guard
-            found[mutant.guard] = mutant
+        if not module.name.startswith("chapter_"):
+            continue
+        for mutant in importlib.import_module(f"{__name__}.{module.name}").MUTANTS:
+            assert mutant.key not in found, mutant.key
+            found[mutant.key] = mutant
     return found
 
 

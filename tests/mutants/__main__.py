@@ -44,11 +44,11 @@ def main(words: list[str]) -> int:
     place = fast_place() / f"fp-mutants-{uuid.uuid4().hex[:12]}"
     programs = os.environ.get("FENCEPOST_TEST_PG_BIN")
     try:
-        with open_home(
-            place, create=True, settings=TEST_SETTINGS, bin_dir=Path(programs) if programs else None
-        ) as home:
-            with ThreadPoolExecutor(said.jobs) as pool:
-                found = list(pool.map(lambda mutant: judge(mutant, place, home.dsn), chosen))
+        with (
+            open_home(place, create=True, settings=TEST_SETTINGS, bin_dir=Path(programs) if programs else None) as home,
+            ThreadPoolExecutor(said.jobs) as pool,
+        ):
+            found = list(pool.map(lambda mutant: judge(mutant, place, home.dsn), chosen))
     finally:
         shutil.rmtree(place, ignore_errors=True)
     alive = [mutant for mutant, caught in zip(chosen, found, strict=True) if not caught]
@@ -89,12 +89,15 @@ def run(mutant: Mutant, place: Path) -> tuple[str, bool]:
     with tempfile.TemporaryFile("w+") as out:
         code = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no", *tests],
-            env=os.environ | {mutants.WORN: mutant.guard, HOME: str(place)},
+            env=os.environ | {mutants.WORN: mutant.key, HOME: str(place)},
             stdout=out, stderr=subprocess.STDOUT, check=False, timeout=SECONDS,
         ).returncode  # fmt: skip
         out.seek(0)
         text = out.read()
-    red = re.findall(r"^(?:FAILED|ERROR) (\S+?::\S+)", text, re.MULTILINE)
+    # An error is red only where it is what `lawful` found when the test was over.
+    red = re.findall(r"^FAILED (\S+?::\S+)", text, re.MULTILINE) or re.findall(
+        r"^ERROR (\S+?::\S+) - AssertionError", text, re.MULTILINE
+    )
     if code == 1 and red:
         return red[0].removeprefix("tests/laws/"), True
     return ("every test stayed green" if code == 0 else f"pytest ended with {code}: {text[-300:]}"), False

@@ -1,0 +1,130 @@
+"""Guards of the ground and of the shapes."""
+
+from tests.mutants import Mutant
+
+GROUND, SHAPES = "00_ground.sql", "15_shapes.sql"
+CLOCK = ("test_00_ground.py::test_a_transaction_reads_the_clock_once",)
+SET = ("test_00_ground.py::test_every_session_reads_the_clock_that_a_test_set",)
+SHAPE = ("test_00_moves.py::test_a_shape_that_is_not_legal_is_impossible",)
+GROWS = ("test_00_moves.py::test_numbers_only_grow_and_a_row_stays_its_runs",)
+MOVES = ("test_00_moves.py::test_a_move_that_is_no_row_of_the_table_is_refused_whoever_asks",)
+
+
+def shape(guard: str, text: str) -> Mutant:
+    """A constraint of the task that is no constraint any more."""
+    return Mutant(f"shape: {guard}", SHAPES, text, "check (true)", SHAPE)
+
+
+MUTANTS = [
+    Mutant(
+        "the clock is the transaction's",
+        GROUND,
+        "m.one), transaction_timestamp())",
+        "m.one), clock_timestamp())",
+        CLOCK,
+    ),
+    Mutant(
+        "a set clock is read",
+        GROUND,
+        "(select m.test_now from fencepost.meta m where m.one)",
+        "null::timestamptz",
+        SET,
+    ),
+    Mutant(
+        "only a test installation has a set clock",
+        GROUND,
+        "check (test or test_now is null)",
+        "check (true)",
+        ("test_00_ground.py::test_a_clock_that_is_not_the_databases_exists_only_in_a_test_installation",),
+    ),
+    Mutant(
+        "doors run read committed",
+        GROUND,
+        "if current_setting('transaction_isolation') <> 'read committed' then",
+        "if false then",
+        ("test_00_ground.py::test_engine_doors_run_read_committed_and_refuse_anything_else",),
+    ),
+    Mutant(
+        "a reply is durable",
+        GROUND,
+        "if current_setting('synchronous_commit') = 'off' then",
+        "if false then",
+        ("test_00_doors.py::test_a_reply_means_durable",),
+    ),
+    Mutant(
+        "an unlawful move is refused",
+        GROUND,
+        "raise exception 'run %: no move % -> %'",
+        "raise notice 'run %: no move % -> %'",
+        MOVES,
+    ),
+    Mutant(
+        "only the table's moves pass",
+        SHAPES,
+        "(old.state, new.state) not in (%s)",
+        "(old.state, new.state) in (%s)",
+        MOVES,
+    ),
+    Mutant("numbers only grow", SHAPES, "or new.number < old.number or new.seq", "or new.seq", GROWS),
+    Mutant("sequences only grow", SHAPES, "or new.seq < old.seq or new.rid", "or new.rid", GROWS),
+    Mutant("a row stays its run's", SHAPES, "or new.rid <> old.rid)", ")", GROWS),
+    Mutant(
+        "a run leaves to an outcome only",
+        SHAPES,
+        "where m.was is null limit 1;\n  if found then",
+        "where m.was is null limit 1;\n  if false then",
+        ("test_00_moves.py::test_a_run_leaves_only_to_an_outcome",),
+    ),
+    shape("tries are attempts", "check (number >= tries and tries >= 0 and losses >= 0 and seq >= 1)"),
+    shape(
+        "a fence, its holder, its claim and its request are one",
+        "check ((fence is null) = (holder is null) and (fence is null) = (claimed_at is null) and (fence is null) = (request is null))",
+    ),
+    shape("nobody begins without a fence", "check (not begun or fence is not null)"),
+    shape("unknown has a reason", "check ((state = 'unknown') = (unknown is not null))"),
+    shape("parked has a park", "check ((state = 'parked') = (park is not null))"),
+    shape("cancelling has a grace", "check ((state = 'cancelling') = (cancel_until is not null))"),
+    shape("a claim bound ends with the claim", "check (claim_by is null or (state = 'queued' and number = 0))"),
+    shape("a code digest is of a code park", "check (code_digest is null or park = 'code')"),
+    Mutant(
+        "shape: a queued run has no fence", SHAPES, "when 'queued' then fence is null", "when 'queued' then true", SHAPE
+    ),
+    Mutant(
+        "shape: a running one has", SHAPES, "when 'running' then fence is not null and", "when 'running' then", SHAPE
+    ),
+    Mutant(
+        "shape: no timer of one parked on its code",
+        SHAPES,
+        "fence is null and (park = 'wait' or due_at is null)",
+        "fence is null",
+        SHAPE,
+    ),
+    Mutant(
+        "shape: no timer of an unknown one",
+        SHAPES,
+        "when 'unknown' then fence is null and due_at is null",
+        "when 'unknown' then true",
+        SHAPE,
+    ),
+    Mutant(
+        "an id is usable",
+        SHAPES,
+        "id           text not null check (length(id) between 1 and 200 and id !~ '[[:cntrl:]]' and btrim(id) <> '')",
+        "id           text not null",
+        ("test_30_admission.py::test_bad_ids_and_names_are_refused_before_any_write_and_by_a_constraint",),
+    ),
+    Mutant(
+        "an id is unique in its organisation",
+        SHAPES,
+        "unique (org, id)",
+        "unique (org, id, rid)",
+        ("test_30_admission.py::test_of_many_identical_submissions_at_once_one_creates_the_run",),
+    ),
+    Mutant(
+        "a place in the ledger is taken once",
+        SHAPES,
+        "  primary key (rid, seq)",
+        "  unique (rid, seq, tx)",
+        ("test_90_ledger.py::test_a_type_that_is_not_of_the_list_cannot_be_written_nor_a_place_twice",),
+    ),
+]

@@ -1,0 +1,156 @@
+"""Guards of lanes and of admission."""
+
+from tests.mutants import Mutant
+
+LANES, ADMISSION = "10_lanes.sql", "30_admission.sql"
+NAMES = (
+    "test_10_lanes.py::test_the_lane_of_a_release_is_named_by_the_rule",
+    "test_10_lanes.py::test_lanes_are_named_as_the_law_says",
+)
+TWINS = (
+    "test_10_lanes.py::test_two_releases_never_share_a_lane_and_the_twin_is_told_who_has_it",
+    "test_10_lanes.py::test_of_two_twins_that_register_at_once_one_is_refused",
+)
+DEV = ("test_10_lanes.py::test_a_production_id_that_looks_like_dev_is_refused",)
+JSON = ("test_30_admission.py::test_launches_are_compared_as_json_values",)
+CONFLICT = ("test_30_admission.py::test_a_changed_launch_under_the_same_id_is_a_conflict_that_says_what_differs",)
+BAD = ("test_30_admission.py::test_bad_ids_and_names_are_refused_before_any_write_and_by_a_constraint",)
+POLICY = ("test_30_bounds.py::test_a_launch_has_the_policy_of_its_source",)
+REPAIR = (
+    "test_30_admission.py::test_a_run_that_lost_its_queue_entry_is_re_entered_only_when_repair_is_asked",
+    "test_30_admission.py::test_a_repair_of_another_launch_is_a_conflict_and_of_an_ended_run_a_replay",
+)
+BOUND = (
+    "test_30_bounds.py::test_a_run_past_its_claim_bound_fails_when_anybody_asks_and_no_worker_is_needed",
+    "test_30_bounds.py::test_the_claim_bound_ends_with_the_first_claim",
+    "test_30_bounds.py::test_the_bound_counts_from_the_instant_the_run_is_due",
+)
+LINE = ("test_20_turns.py::test_within_an_organisation_priority_then_readiness_and_waiting_counts_as_priority",)
+
+MUTANTS = [
+    Mutant("a lane's name is lower case", LANES, 'lower(_id collate "C")', "_id", NAMES),
+    Mutant(
+        "a lane's name has no outer _", LANES, "select btrim(regexp_replace(", "select concat(regexp_replace(", NAMES
+    ),
+    Mutant("a run of strange characters is one _", LANES, "'[^a-z0-9_]+'", "'[^a-z0-9_]'", NAMES),
+    Mutant(
+        "a long name is cut before a _", LANES, "rtrim(left(_name, _most - 9), '_')", "left(_name, _most - 9)", NAMES
+    ),
+    Mutant("a suffix of dev has 32 characters", LANES, ", 32), '')", ", 40), '')", NAMES),
+    Mutant("a release has 40", LANES, ", 40), '')", ", 50), '')", NAMES),
+    Mutant("a twin is refused", LANES, "if v_found.release <> _release then", "if false then", TWINS),
+    Mutant("what looks like dev is refused", LANES, "(v_norm = 'dev' or v_norm like 'dev\\_%')", "v_norm = 'dev'", DEV),
+    Mutant(
+        "dev in other letters is refused",
+        LANES,
+        "(v_norm = 'dev' or v_norm like 'dev\\_%')",
+        "v_norm like 'dev\\_%'",
+        DEV,
+    ),
+    Mutant(
+        "a nameless release is refused",
+        LANES,
+        "if v_name is null or _release ~ '[[:cntrl:]]' or",
+        "if v_name is null or",
+        ("test_10_lanes.py::test_a_release_that_names_nothing_is_refused",),
+    ),
+    Mutant(
+        "one name, one lane",
+        LANES,
+        "name          text not null unique check",
+        "name          text not null check",
+        ("test_10_lanes.py::test_two_releases_in_one_lane_are_impossible",),
+    ),
+    Mutant(
+        "inputs are compared as jsonb", ADMISSION, "x.input::jsonb <> i.input::jsonb", "x.input <> i.input", JSON, 2
+    ),
+    Mutant("another input is another launch", ADMISSION, "x.input::jsonb <> i.input::jsonb or ", "", CONFLICT, 2),
+    Mutant("another name is another launch", ADMISSION, "or x.name <> i.name", "", CONFLICT, 2),
+    Mutant("another kind is another launch", ADMISSION, "x.kind <> i.kind or ", "", CONFLICT, 2),
+    Mutant(
+        "another contract is another launch", ADMISSION, " or x.contract <> coalesce(i.contract, '{}')", "", CONFLICT, 2
+    ),
+    Mutant("bad names are refused before any write", ADMISSION, "where fencepost.good_name_(i.org) and", "where", BAD),
+    Mutant("a name has no control characters", ADMISSION, " and _name !~ '[[:cntrl:]]'", "", BAD),
+    Mutant("a name is not blank", ADMISSION, " and btrim(_name) <> ''", "", BAD),
+    Mutant(
+        "no source is api",
+        ADMISSION,
+        "where p.source = coalesce(i.source, 'api') limit 1) p",
+        "where p.source = coalesce(i.source, 'cron') limit 1) p",
+        POLICY,
+    ),
+    Mutant("api waits ten seconds", ADMISSION, "('api', 100, 10000, 0)", "('api', 100, 20000, 0)", POLICY),
+    Mutant(
+        "cron is patient and quiet",
+        ADMISSION,
+        "('cron', -10, 1800000, 1800000)",
+        "('cron', 0, 1800000, 1800000)",
+        POLICY,
+    ),
+    Mutant("the bound counts from the due instant", ADMISSION, "(i.bound + coalesce(i.delay_ms, 0))", "i.bound", BOUND),
+    Mutant(
+        "an asked bound is no policy's",
+        ADMISSION,
+        "case when i.claim_ms >= 0 then",
+        "case when false then",
+        ("test_30_bounds.py::test_callers_may_override_the_policy_and_the_kind_changes_nothing",),
+    ),
+    Mutant(
+        "the bound is reached at its instant",
+        "80_terminal.sql",
+        "t.state = 'queued' and t.claim_by <= _now",
+        "t.state = 'queued' and t.claim_by < _now",
+        BOUND,
+    ),
+    Mutant(
+        "a bound ends with the first claim",
+        "40_attempts.sql",
+        "seq = t.seq + 1, claim_by = null,",
+        "seq = t.seq + 1, claim_by = t.claim_by,",
+        BOUND,
+    ),
+    Mutant("nothing is repaired unasked", ADMISSION, "if _repair then", "if true then", REPAIR),
+    Mutant(
+        "a repair goes on with the numbers",
+        ADMISSION,
+        "coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0)",
+        "0",
+        REPAIR,
+    ),
+    Mutant(
+        "an ended run is not repaired",
+        ADMISSION,
+        "and not exists (select from fencepost.outcome o where o.rid = r.rid)\n",
+        "\n",
+        REPAIR,
+    ),
+    Mutant(
+        "an admission is told",
+        ADMISSION,
+        "e as (insert into fencepost.event (rid, seq, at, type) select r.rid, 1, v_now, 'run.admitted' from r)",
+        "e as (select 1)",
+        ("test_30_admission.py::test_run_and_queue_entry_and_event_commit_together",),
+    ),
+    Mutant(
+        "a minute of waiting is one of priority",
+        ADMISSION,
+        "v_now, v_now - r.priority * interval '60 s',",
+        "v_now, v_now - r.priority * interval '30 s',",
+        LINE,
+    ),
+    Mutant(
+        "SQL callers are programs",
+        ADMISSION,
+        "source text default 'program'",
+        "source text default 'api'",
+        ("test_30_bounds.py::test_sql_callers_default_to_program",),
+    ),
+    Mutant(
+        "an SQL caller's bound is none",
+        ADMISSION,
+        "array[-1::bigint]",
+        "array[null::bigint]",
+        ("test_30_bounds.py::test_inside_a_callers_transaction_the_bound_does_not_apply_unless_asked",),
+    ),
+]

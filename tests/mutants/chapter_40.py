@@ -1,0 +1,239 @@
+"""Guards of attempts."""
+
+from tests.mutants import Mutant
+
+ATTEMPTS = "40_attempts.sql"
+DEAD = ("test_40_attempts.py::test_a_dead_fence_changes_nothing_and_is_told_that_it_is_stale",)
+NOBODY = ("test_40_attempts.py::test_without_a_claim_nothing_can_be_written",)
+NUMBERS = ("test_40_attempts.py::test_numbers_are_one_two_three_whatever_ended_the_legs",)
+RACE = ("test_40_attempts.py::test_of_many_racing_claimants_at_most_one_wins",)
+LOCKED = ("test_00_batches.py::test_in_a_batch_stale_and_locked_items_delay_and_change_no_other",)
+REQUEST = (
+    "test_40_claims.py::test_a_request_asked_again_gives_the_same_attempts",
+    "test_40_claims.py::test_a_request_older_than_the_newest_is_closed",
+    "test_40_claims.py::test_of_one_request_asked_twice_at_once_the_second_waits_and_gets_the_same",
+)
+SUSPECT = ("test_40_claims.py::test_a_suspect_is_claimed_only_by_a_worker_that_holds_nothing_else",)
+TWENTY = ("test_40_claims.py::test_after_twenty_deferrals_the_run_ends_in_the_transaction_of_the_refused_one",)
+HOUR = ("test_40_claims.py::test_half_an_hour_from_the_first_deferral_is_the_end_too",)
+BUDGET = ("test_40_claims.py::test_the_budget_counts_since_an_attempt_last_began",)
+TWICE = ("test_00_doors.py::test_a_door_asked_again_has_no_second_effect_and_gives_the_same_answer",)
+TURNS = ("test_20_turns.py",)
+STOP = ("test_40_attempts.py::test_a_stopping_worker_gives_back_what_it_never_dispatched_and_loses_the_rest_itself",)
+
+MUTANTS = [
+    Mutant(
+        "the gate looks at the fence",
+        ATTEMPTS,
+        "case when t.fence is null or t.fence is distinct from i.fence then",
+        "case when t.fence is null then",
+        DEAD,
+    ),
+    Mutant(
+        "no fence is nobody's right", ATTEMPTS, "case when t.fence is null or", "case when t.rid is null or", NOBODY
+    ),
+    Mutant(
+        "a batch waits for no row",
+        ATTEMPTS,
+        "order by t.rid for no key update skip locked) l);",
+        "order by t.rid for no key update) l);",
+        LOCKED,
+    ),
+    Mutant(
+        "what is locked elsewhere is not held",
+        ATTEMPTS,
+        "when not (i.rid = any (v_locked)) or",
+        "when false and",
+        LOCKED,
+    ),
+    Mutant(
+        "the gate locks before it looks",
+        ATTEMPTS,
+        "perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;",
+        "perform from fencepost.task t where t.rid = any (v_want) order by t.rid;",
+        ("test_00_ground.py::test_what_is_judged_after_waiting_for_a_lock_is_judged_anew",),
+    ),
+    Mutant("numbers are without gaps", ATTEMPTS, "number = t.number + 1", "number = t.number + 2", NUMBERS),
+    Mutant(
+        "a fence is never lent twice", ATTEMPTS, "fence = gen_random_uuid()", "fence = md5(t.rid::text)::uuid", DEAD
+    ),
+    Mutant(
+        "a claim is for whoever locked",
+        ATTEMPTS,
+        "order by t.turn_at, t.rid limit q.quota for no key update skip locked) t)",
+        "order by t.turn_at, t.rid limit q.quota) t)",
+        RACE,
+    ),
+    Mutant(
+        "begun is recorded at the claim only for replay", ATTEMPTS, "begun = t.on_lost = 'replay'", "begun = true", STOP
+    ),
+    Mutant(
+        "begun at the claim where loss means replay",
+        ATTEMPTS,
+        "begun = t.on_lost = 'replay'",
+        "begun = false",
+        ("test_40_returns.py",),
+    ),
+    Mutant(
+        "a begin is told once",
+        ATTEMPTS,
+        "h.how = 'held' and h.state = 'running' and not h.begun as new",
+        "h.how = 'held' and h.state = 'running' as new",
+        TWICE,
+    ),
+    Mutant(
+        "a begin is the start of a new count",
+        ATTEMPTS,
+        "seq = t.seq + 1, deferrals = 0, deferred_since = null\n           where t.rid = any (array(select h.rid",
+        "seq = t.seq + 1\n           where t.rid = any (array(select h.rid",
+        BUDGET,
+    ),
+    Mutant(
+        "a loss is the start of a new count",
+        "85_recovery.sql",
+        "losses = t.losses + 1, deferrals = 0, deferred_since = null,",
+        "losses = t.losses + 1,",
+        BUDGET,
+        2,
+    ),
+    Mutant(
+        "a retry is the start of a new count",
+        "80_terminal.sql",
+        "deferrals = 0, deferred_since = null, ready_at",
+        "ready_at",
+        BUDGET,
+    ),
+    Mutant(
+        "a park is the start of a new count",
+        "60_suspension.sql",
+        "losses = 0, deferrals = 0, deferred_since = null, seq",
+        "losses = 0, seq",
+        BUDGET,
+    ),
+    Mutant(
+        "a repeated request gives the same",
+        ATTEMPTS,
+        "if _request = v_was then answer := 'repeated'; return; end if;",
+        "",
+        REQUEST,
+    ),
+    Mutant(
+        "an older request is closed",
+        ATTEMPTS,
+        "if _request < v_was then answer := 'closed'; return; end if;",
+        "",
+        REQUEST,
+    ),
+    Mutant(
+        "requests of one worker are a line",
+        ATTEMPTS,
+        "where i.id = _holder for no key update;",
+        "where i.id = _holder;",
+        REQUEST,
+    ),
+    Mutant("the buried claim nothing", ATTEMPTS, "if not found or v_ended is not null then", "if not found then", STOP),
+    Mutant(
+        "a suspect is not in the line",
+        ATTEMPTS,
+        "where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0",
+        "where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null",
+        SUSPECT,
+    ),
+    Mutant("a suspect is for the empty-handed", ATTEMPTS, "  if _alone then\n", "  if true then\n", SUSPECT),
+    Mutant(
+        "a suspect comes alone",
+        ATTEMPTS,
+        "order by t.turn_at, t.rid limit 1 for no key update skip locked) s;",
+        "order by t.turn_at, t.rid limit 0 for no key update skip locked) s;",
+        SUSPECT,
+    ),
+    Mutant(
+        "work of another lane is another's",
+        ATTEMPTS,
+        "select t.rid, row_number() over () as rank from (\n          select t.rid from fencepost.task t where t.lane = _lane and",
+        "select t.rid, row_number() over () as rank from (\n          select t.rid from fencepost.task t where",
+        ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_claims.py", "test_20_turns.py"),
+        1,
+    ),
+    Mutant("turns begin behind the cursor", ATTEMPTS, "select _cursor, 0, 0", "select ''::text, 0, 0", TURNS),
+    Mutant("organisations share alike", ATTEMPTS, "order by pick.rank, pick.k)", "order by pick.k, pick.rank)", TURNS),
+    Mutant("no more than asked", ATTEMPTS, "c where o.k > 0 limit _n)", "c where o.k > 0)", TURNS),
+    Mutant("twenty deferrals", ATTEMPTS, "v_task.n > 20", "v_task.n > 21", TWENTY),
+    Mutant(
+        "half an hour",
+        ATTEMPTS,
+        "v_now - v_task.since >= interval '30 minutes'",
+        "v_now - v_task.since > interval '30 minutes'",
+        HOUR,
+    ),
+    Mutant(
+        "a missing workflow eats no budget",
+        ATTEMPTS,
+        "v_recovery := _reasons[h.ord] <> 'workflow_missing';",
+        "v_recovery := true;",
+        ("test_40_returns.py::test_a_workflow_this_worker_does_not_have_costs_thirty_seconds_and_nothing_else",),
+    ),
+    Mutant(
+        "a deferral is a delay",
+        ATTEMPTS,
+        "due_at = v_now + _delay_mss[h.ord] * interval '1 ms', ready_at",
+        "due_at = v_now, ready_at",
+        ("test_40_returns.py::test_a_workflow_this_worker_does_not_have_costs_thirty_seconds_and_nothing_else",),
+    ),
+    Mutant(
+        "what has begun is not deferred",
+        ATTEMPTS,
+        "if h.begun and v_task.on_lost <> 'replay' then",
+        "if false then",
+        ("test_40_returns.py::test_an_attempt_whose_code_may_have_run_is_not_deferred",),
+    ),
+    Mutant(
+        "a deferral asked again gets its answer",
+        ATTEMPTS,
+        "where e.ended in ('deferred', 'exhausted');",
+        "where false;",
+        TWICE,
+    ),
+    Mutant(
+        "a give-back asked again gets its answer",
+        ATTEMPTS,
+        "fencepost.ended_(h.rid, _fences[h.ord]) = 'given_back'",
+        "false",
+        TWICE,
+    ),
+    Mutant(
+        "inputs of a claim are bounded",
+        ATTEMPTS,
+        "<= 8388608 then r.input end",
+        "<= 83886080 then r.input end",
+        ("test_40_claims.py::test_a_large_input_travels_alone",),
+    ),
+    Mutant(
+        "five losses",
+        "85_recovery.sql",
+        "when t.losses + 1 >= 5 then",
+        "when t.losses + 1 >= 6 then",
+        ("test_40_claims.py::test_after_five_losses_without_a_new_boundary_the_run_is_unknown",),
+    ),
+    Mutant(
+        "a boundary clears the suspect",
+        "50_steps.sql",
+        "up as (update fencepost.task t set losses = 0, seq",
+        "up as (update fencepost.task t set seq",
+        ("test_40_claims.py::test_after_five_losses_without_a_new_boundary_the_run_is_unknown",),
+    ),
+    Mutant(
+        "what is not held goes back (40.14)",
+        "85_recovery.sql",
+        "where t.holder = _id and t.request <= _answered\n     and not exists",
+        "where false and t.holder = _id and t.request <= _answered\n     and not exists",
+        ("test_40_claims.py::test_what_an_answered_request_gave_and_the_worker_does_not_hold_goes_back",),
+    ),
+    Mutant(
+        "what was not answered is not given back",
+        "85_recovery.sql",
+        "where t.holder = _id and t.request <= _answered\n     and not exists",
+        "where t.holder = _id\n     and not exists",
+        ("test_40_claims.py::test_what_an_answered_request_gave_and_the_worker_does_not_hold_goes_back",),
+    ),
+]
