@@ -191,7 +191,7 @@ async def test_unknown_rows_resolve_by_key_and_then_the_run_continues(db: Databa
 
     async def resolve(key: str, verdict: str, value: str | None = None) -> tuple[str, str | None]:
         return await recovery.resolve(
-            db, "default", "rows", step=None, ordinal=None, row_key=key, verdict=verdict, value=value, by="ann",  # type: ignore[arg-type]
+            db, "default", "rows", step=None, ordinal=None, row_key=key, verdict=verdict, value=value, by="ann",  # type: ignore[arg-type]  # one of the verdicts
         )  # fmt: skip
 
     assert (await resolve("d", "completed", "1"))[0] == "refused"
