@@ -13,8 +13,8 @@ create table fencepost.lane (
   release       text not null unique check (release !~ '[[:cntrl:]]' and btrim(release) <> ''),
   registered_at timestamptz not null,
   retired_at    timestamptz,
-  woken_at      timestamptz,          -- the second in which timers were last woken, and how many (law 60.9)
-  woken         integer not null default 0
+  woken_at      timestamptz[] not null default '{}',  -- when timers of the last second were woken, and how many (law 60.9)
+  woken         integer[] not null default '{}'
 );
 
 -- Lower case, one `_` for every run of other characters, none outside. ASCII only, so that every database agrees.

@@ -158,9 +158,11 @@ create function fencepost.wake_due_(_lane integer, _most integer, _now timestamp
 declare v_lane record; v_most integer; v_woken integer := 0; v_rid bigint; v_rids bigint[];
 begin
   if not exists (select from fencepost.task t where t.lane = _lane and t.due_at <= _now) then return 0; end if;
-  select l.woken_at, l.woken into v_lane from fencepost.lane l where l.lane = _lane for no key update skip locked;
+  perform from fencepost.lane l where l.lane = _lane for no key update skip locked;
   if not found then return 0; end if;
-  v_most := least(_most, case when v_lane.woken_at > _now - interval '1 second' then 1000 - v_lane.woken else 1000 end);
+  select coalesce(array_agg(w.at), '{}') as at, coalesce(array_agg(w.n), '{}') as n, coalesce(sum(w.n), 0) as total into v_lane
+    from fencepost.lane l cross join unnest(l.woken_at, l.woken) w(at, n) where l.lane = _lane and w.at > _now - interval '1 second';
+  v_most := least(_most, 1000 - v_lane.total);
   if v_most <= 0 then return 0; end if;
   select array_agg(x.rid order by x.rid) into v_rids from (
     select t.rid from fencepost.task t where t.lane = _lane and t.due_at <= _now order by t.due_at, t.rid limit v_most for no key update skip locked) x;
@@ -175,10 +177,7 @@ begin
     end if;
     v_woken := v_woken + 1;
   end loop;
-  update fencepost.lane l
-     set woken_at = case when l.woken_at > _now - interval '1 second' then l.woken_at else _now end,
-         woken = v_woken + case when l.woken_at > _now - interval '1 second' then l.woken else 0 end
-   where l.lane = _lane;
+  update fencepost.lane l set woken_at = v_lane.at || _now, woken = v_lane.n || v_woken where l.lane = _lane;
   perform fencepost.rouse_(_lane, least(v_woken, 16));
   return v_woken;
 end $law$;
