@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -65,6 +66,7 @@ async def _main(said: argparse.Namespace, server: str, folder: Path) -> bool:
 
 def main(words: list[str]) -> int:
     said = arguments(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server goes too
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="fp-crash-logs-", dir=place.fast_place()))
     fine = False

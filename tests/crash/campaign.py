@@ -63,8 +63,10 @@ async def play(
         hit, counted = await _play(stage, scenario, case, target, nth, counting)
     except Exception as error:
         told = await stage.tell(run)
+        once_more = f" --boundary '{target}'" * (target is not None) + f" --second {nth}" * (nth is not None)
         raise Broken(
-            f"{scenario.name} at {target} (second victim: {nth}), run {run}: {type(error).__name__}: {error}\n{told}\nlog: {stage.log}"
+            f"{type(error).__name__}: {error}\nat {target}, second victim: {nth}, run {run}; log: {stage.log}\n"
+            f"again: python -m tests.crash --scenario {scenario.name}{once_more}\n{told}"
         ) from error
     return hit, counted, case
 
@@ -214,7 +216,7 @@ class Campaign:
             stage.spoilt = True
             tally.broken += 1
             self.failures.append(str(error))
-            self._say(f"{tally.scenario.name}: BROKEN\n{error}")
+            self._say(f"{tally.scenario.name}: BROKEN, seed {self._seed}: {error}")
             if tally.broken == BREAKS or not tally.known:
                 tally.todo = []
         tally.seconds += time.monotonic() - started

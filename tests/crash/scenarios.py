@@ -16,6 +16,7 @@ from tests.crash.workers import (
     Fails,
     LooksUp,
     MayFail,
+    Reaps,
     Signalled,
 )  # fmt: skip
 
@@ -35,6 +36,7 @@ WORDS: list[Scenario] = [
     Scenario("S06", code.careful, output=["a", "rb"], once=("a",), again=("rb",)),
     MayFail("S06f", code.brittle, output=["ra", "rb"], again=("ra", "rb"), asks=False),
     Scenario("S07", code.repeatable, output=["ra", "rb"], again=("ra", "rb"), asks=False),
+    Reaps("S07b", code.repeatable, output=["ra", "rb"], again=("ra", "rb"), asks=False),
     Scenario("S08", code.sleepy, output=["ra", "b"], once=("b",), again=("ra",), claims=3),
     Signalled("S09", code.waiting, output=[7, "a"], once=("a",), parked=False),
     Signals("S09c", code.waiting, output=[7, "a"], once=("a",)),

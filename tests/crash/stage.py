@@ -132,8 +132,7 @@ class Stage:
             )  # fmt: skip
         ours.setblocking(False)
         self._orders = ours
-        self.healer = await self.fork(role="worker", app="main", gate=True, beat=HEALER_BEAT, concurrency=32)
-        await self.within(asyncio.shield(self.healer.ready), "the healer's start", seconds=30)
+        await self.start_healer()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -174,6 +173,11 @@ class Stage:
                 self._early.setdefault(said["token"], []).append(said)
             else:
                 child.heard(said)
+
+    async def start_healer(self) -> None:
+        """A second worker, which finds the dead at once and claims when its gate is opened."""
+        self.healer = await self.fork(role="worker", app="main", gate=True, beat=HEALER_BEAT, concurrency=32)
+        await self.within(asyncio.shield(self.healer.ready), "the healer's start", seconds=30)
 
     async def dismiss(self, child: Child) -> None:
         """Kill it if it lives, and forget it."""
@@ -267,6 +271,11 @@ class Stage:
         async with self._asking:
             found = await broken(self._admin)
         assert not found, found
+        idle = await self.rows(
+            """select application_name, query from pg_stat_activity
+                where datname = current_database() and state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s'"""
+        )
+        assert not idle, [dict(row) for row in idle]
 
     async def tell(self, run: str) -> str:
         """A run and its children in words, with their events: for a person who looks for a mistake."""

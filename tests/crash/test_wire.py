@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import uuid
 from collections import Counter
@@ -239,24 +240,30 @@ async def test_a_broken_law_is_a_broken_law_through_the_wire(proxy: Proxy, throu
         await through.start(code.straight, id="one")
 
 
+@pytest.mark.timeout(300)
 async def test_one_transient_error_at_each_call_leaves_the_record_of_a_clean_run(
     proxy: Proxy, client: Client, admin: asyncpg.Connection, tmp_path: Path
 ) -> None:
     effects.write_to(tmp_path / "effects")
+    doors = {"claim_attempts": 1, "mark_steps": 1, "keep_steps": 2, "finish_attempts": 1}
     async with working(proxy.dsn):
-        await perform(client, "S13", "clean")
-        expected = await record(admin, "clean")
-        for state in ("40001", "57P03", "08006"):
-            for door in ("claim_attempts", "mark_steps", "keep_steps", "finish_attempts"):
-                for n in range(1, {"mark_steps": 3, "keep_steps": 5}.get(door, 1) + 1):
+        for name, states, most in (
+            ("S13", ["40001"], doors | {"mark_steps": 3, "keep_steps": 5}),
+            ("S01", RETRIED, doors),
+        ):
+            await perform(client, name, f"clean-{name}")
+            expected = await record(admin, f"clean-{name}")
+            for state, door in itertools.product(states, most):
+                for n in range(1, most[door] + 1):
                     plan = proxy.plan(Plan(door, n, f"error:{state}", of="fencepost worker"))
-                    run = f"{state}-{door}-{n}"
-                    await perform(client, "S13", run)
+                    run = f"{name}-{state}-{door}-{n}"
+                    await perform(client, name, run)
                     assert plan.done.is_set(), run
                     proxy.forget()
                     assert await record(admin, run) == expected, run
                     times = Counter((e.word, e.step) for e in effects.read(run=run))
                     assert set(times.values()) == {1}, (run, times)
+    assert await admin.fetchval("select count(*) from fencepost.attempt where ended in ('lost', 'given_back')") == 0
     assert await broken(admin) == {}
 
 

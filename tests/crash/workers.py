@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import zlib
 from typing import Any
 
 from fencepost import suspension
@@ -44,7 +45,7 @@ class AtTheHour(Signalled):
                 where r.id = $1 and b.kind = 'signal' and b.until is not null""",
             case.run, what=f"the wait of {case.run}",
         )  # fmt: skip
-        with_jitter = hour - 1000 + (hash(case.run) % 7 - 3) / 1000
+        with_jitter = hour - 1000 + (zlib.crc32(case.run.encode()) % 7 - 3) / 1000
         if with_jitter > 0:
             await asyncio.sleep(with_jitter)  # waits: for the hour
         await self.send(case)
@@ -143,6 +144,42 @@ class Changed(Scenario):
     def judge_effects(self, case: Case) -> None:
         super().judge_effects(case)
         assert case.counted()["begin", "rc"] == 0, "code that does not fit the history had an effect"
+
+
+class Reaps(Scenario):
+    """A worker is gone, and nobody but the victim is there to see it: the victim is killed in the beats that find it out (85.4)."""
+
+    hearts = True
+    doubles = False
+
+    def counts(self, boundary: Boundary) -> bool:
+        return boundary.what == "heart:beat" and boundary.n <= 4
+
+    async def before(self, case: Case) -> None:
+        stage = case.stage
+        await super().before(case)
+        first = await stage.fork(role="worker", app="main", target="step.kept[ra]:1")
+        await stage.within(asyncio.shield(first.hit), "the first worker's boundary")
+        await stage.dismiss(stage.healer)
+        await stage.dismiss(first)
+        case.facts["alone"] = True
+
+    async def heal(self, case: Case) -> None:
+        await self._back(case)
+        await super().heal(case)
+
+    async def finish(self, case: Case) -> None:
+        await self._back(case)
+        await super().finish(case)
+
+    async def _back(self, case: Case) -> None:
+        if case.facts.pop("alone", False):
+            await case.stage.start_healer()
+
+    def judge_effects(self, case: Case) -> None:
+        counted = case.counted()
+        assert counted["effect", "ra"] == 1, "it was kept before anybody was killed"
+        assert counted["effect", "rb"] >= 1, counted
 
 
 class CancelledWhileRunning(Scenario):
