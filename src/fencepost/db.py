@@ -116,9 +116,8 @@ class Database:
                     raise DatabaseUnavailable(
                         f"{door}: the database did not answer within {patience:g} s ({error})"
                     ) from error
-            await asyncio.sleep(
-                pause * random.uniform(0.5, 1.0)
-            )  # waits: weather passes by itself, nothing announces its end
+            rest = pause * random.uniform(0.5, 1.0)
+            await asyncio.sleep(rest)  # waits: weather passes by itself, nothing announces its end
             pause = min(pause * 2, limits.WEATHER_PAUSE_SECONDS_MAX)
 
     async def ask(self, door: str, *item: Any, size: int = 0) -> Record:

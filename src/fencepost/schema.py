@@ -141,9 +141,8 @@ async def _with_lock_retries(
         try:
             return await _apply_next(connection, schema, roles=roles, test=test, by_migrations=by_migrations)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            await asyncio.sleep(
-                min(0.05 * 2**turn, 1.0)
-            )  # waits: another session holds a lock; nothing announces its release
+            pause = min(0.05 * 2**turn, 1.0)
+            await asyncio.sleep(pause)  # waits: another session holds a lock; nothing announces its release
     message = (
         f"a lock could not be had in {LOCK_TRIES} tries; see who holds it in pg_locks and run `fencepost migrate` again"
     )

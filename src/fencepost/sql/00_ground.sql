@@ -2,6 +2,8 @@
 --
 -- LAW    00.1   one clock, read once, in the database; a fake one only in an installation marked test, as a row
 --        00.2   moves are rows; any other move is refused
+--        00.3   a door asked again gives the same answer: each chapter says how
+--        00.4   what a correct caller can meet is an answer; an exception here is LWnnn
 --        00.7   every name is qualified: `fencepost.` is replaced by the installation's own schema, quoted
 --        00.8   the schema's version is a row that starting processes assert
 --        00.10  nothing here rests on SERIALIZABLE: engine doors demand READ COMMITTED (00.14)

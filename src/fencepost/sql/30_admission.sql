@@ -8,6 +8,7 @@
 --        30.6   bad ids and names are refused before any write
 --        30.7   policy by source
 --        30.8   the claim bound ends with the first claim; whoever waits may ask for the verdict (judge_bound, 80)
+--        30.9   past its bound a run ends ADMISSION_EXPIRED (expire_, 80); what has no bound never does
 --        30.10  admission works inside the caller's own transaction
 --        00.13  an item that is refused changes no other; with `_patience_ms` a twin still uncommitted elsewhere is weather
 -- OWNS   policy; writes run, task, event

@@ -11,6 +11,7 @@
 --        40.9   a worker is an incarnation, minted at start
 --        40.10  a late but unchallenged holder still counts: no gate looks at a lease
 --        40.11  told to stop: give_back_attempts, then close_incarnation (85)
+--        40.12  kept by 85 (beat, reap_late_): the gate looks at no heartbeat
 --        40.13  recovery deferrals are finite
 --        40.14  a claim carries the incarnation's request number: asked again it gives the same attempts
 --        40.15  a suspect is claimed alone

@@ -2,6 +2,7 @@
 --
 -- LAW    90.1   per run the sequences are 1..n without gaps: transitions are event rows, or carry their place in their own row
 --        90.2   a watch resumes from any sequence
+--        90.3   progress is a hint: no event, no answer anybody waits for
 --        90.4   whatever waits can be explained from durable facts
 --        00.16  SQL null is told apart from JSON null: `output` is null, or text
 -- OWNS   the views of the reader role; reads everything
@@ -120,9 +121,9 @@ end $law$;
 -- Facts of the installation, for start-up checks and doctor.
 create function fencepost.read_installation() returns jsonb language sql stable as $law$
   select jsonb_build_object('installation', m.installation, 'schema_version', m.schema_version, 'test', m.test, 'now', fencepost.now_(),
-    'is_copy', m.database_oid <> (select d.oid from pg_database d where d.datname = current_database())
+    'is_copy', m.database_oid <> (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
             or m.system_identifier <> (select s.system_identifier::text from pg_control_system() s),
-    'owner', (select pg_get_userbyid(n.nspowner) from pg_namespace n join pg_class c on c.relnamespace = n.oid where c.oid = 'fencepost.meta'::regclass),
+    'owner', (select pg_get_userbyid(n.nspowner) from pg_catalog.pg_namespace n join pg_catalog.pg_class c on c.relnamespace = n.oid where c.oid = 'fencepost.meta'::regclass),
     'user', session_user, 'server_version', current_setting('server_version_num')::integer,
     'synchronous_commit', current_setting('synchronous_commit'), 'fsync', current_setting('fsync'),
     'live_workers', (select count(*) from fencepost.incarnation i where i.ended is null),
