@@ -140,6 +140,13 @@ class Step(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     @functools.cached_property
+    def longest(self) -> float | None:
+        """Seconds that all its tries can take, each to its time-out, and the pauses between them; None without a time-out."""
+        if self.timeout is None or self.retry is None:
+            return self.timeout
+        return self.timeout * self.retry.tries + sum(self.retry.pause(n, 1.0) for n in range(1, self.retry.tries))
+
+    @functools.cached_property
     def is_async(self) -> bool:
         """Async steps run on the worker's loop, sync ones in its threads."""
         return inspect.iscoroutinefunction(self.function)
@@ -205,8 +212,8 @@ def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
 class Registry:
     """What an App has declared, by name."""
 
-    steps: dict[str, Step[..., Any]] = field(default_factory=dict)
-    workflows: dict[str, Workflow[Any, Any]] = field(default_factory=dict)
+    steps: dict[str, Step[..., Any]] = field(default_factory=dict[str, "Step[..., Any]"])
+    workflows: dict[str, Workflow[Any, Any]] = field(default_factory=dict[str, "Workflow[Any, Any]"])
 
 
 DEFAULT_LOOKUP_TIMEOUT: Final = limits.LOOKUP_TIMEOUT_SECONDS

@@ -116,8 +116,8 @@ async def test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_w
     here = await wait(db, mine.fence, arm("signal", "b"), arm("signal", "a"), arm("signal", "a", 2))
     assert isinstance(here, Here)
     assert [(r.name, r.ordinal, r.value) for r in here.resolved] == [
-        ("b", 1, '{"b":  1}'),
         ("a", 1, '"a1"'),
+        ("b", 1, '{"b":  1}'),
         ("a", 2, '"a2"'),
     ]
     assert await admin.fetchval("select count(*) from fencepost.signal where taken is null") == 1

@@ -24,11 +24,12 @@ insert into fencepost.policy (source, priority, claim_ms, sandbox_ms) values
   ('api', 100, 10000, 0), ('webhook', 0, null, null), ('cron', -10, 1800000, 1800000),
   ('sql_listener', -10, 1800000, 1800000), ('async_child', 0, null, null), ('program', 0, null, null);
 
--- Wakes at most as many sleepers as there is work for: a herd for one run would stampede the claim.
+-- Wakes as many sleepers as there is work for, and one more, for a sleeper may have died in its sleep; a herd for one run would
+-- stampede the claim.
 create function fencepost.rouse_(_lane integer, _most integer) returns void language plpgsql volatile as $law$
 begin
   perform pg_notify(fencepost.channel_(left(replace(s.holder::text, '-', ''), 24)), 'work')
-     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most) s;
+     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most + 1) s;
 end $law$;
 
 -- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.

@@ -18,7 +18,14 @@ begin
   select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
   if not found then return 0; end if;
   v_seq := v_task.seq;
-  for w in select b.* from fencepost.boundary b where b.rid = _rid and b.state = 'armed' order by b.opened_seq loop
+  -- 60.11: in the order in which it came to pass, so that the first of a race wins at its own time, however late somebody looks.
+  for w in select b.* from (
+               select b.*, row_number() over (partition by b.kind, b.name order by b.opened_seq) as nth
+                 from fencepost.boundary b where b.rid = _rid and b.state = 'armed') b
+             left join lateral (select x.sid, x.sent_at from fencepost.signal x
+                                 where b.kind = 'signal' and x.rid = _rid and x.name = b.name and x.taken is null order by x.sid offset b.nth - 1 limit 1) g on true
+             left join fencepost.outcome o on b.kind = 'child' and o.rid = b.child
+            order by coalesce(g.sent_at, o.ended_at, b.until), g.sid, b.opened_seq loop
     v_state := null; v_value := null;
     if w.kind = 'signal' then
       select g.sid, g.payload into s from fencepost.signal g where g.rid = _rid and g.name = w.name and g.taken is null order by g.sid limit 1;

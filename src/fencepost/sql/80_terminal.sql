@@ -54,6 +54,9 @@ begin
       v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
       v_end := array_remove(v_end, h.rid);
     end loop;
+    if 'failed' = any (v_statuses) then  -- 40.7: a dispatched attempt that failed is charged, the last one too
+      update fencepost.task t set tries = t.tries + 1 where t.rid = any (v_end) and t.state = 'running' and v_statuses[array_position(v_end, t.rid)] = 'failed';
+    end if;
     if cardinality(v_end) > 0 then perform fencepost.end_runs_(v_end, v_statuses, v_outputs, v_errors, 'finished', v_now); end if;
   end if;
   for h in select x.* from unnest(v_held) x loop

@@ -16,9 +16,9 @@ from fencepost.errors import LaunchConflict, LaunchRefused, RunCancelled, RunFai
 from fencepost.steps import Kept, KeptBefore
 from fencepost.suspension import ChildRefused, Resolved, Started, Wait
 from fencepost.words import BoundaryKind
-from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, look_up
-from fencepost.worker.maps import Mapped, MapRun, judge_rows, results
-from fencepost.worker.replay import Engine, Recorded
+from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up
+from fencepost.worker.maps import Mapped, MapRun, judge_rows
+from fencepost.worker.replay import TOLD, Engine, Recorded
 
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
@@ -70,16 +70,17 @@ class Context:
         """
         if not isinstance(step, Step):
             raise TypeError(f"ctx.step takes a function declared with @app.step, not {step!r}")
+        _ = step.returns  # an annotation that cannot be resolved is refused before anything begins
         hashed = values.hash_args(values.encode([list(args), kwargs]))
         return cast("R", await self._step(step, hashed, args, kwargs))
 
     async def _step(self, step: Step[..., Any], hashed: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         engine = self._engine
         ordinal = engine.count("step", step.name)
-        recorded = engine.enter(("step", step.name, ordinal), hashed)
+        recorded = await engine.enter(("step", step.name, ordinal), hashed)
         with engine.at_boundary():
             if recorded is not None:
-                await self._raise_recorded_unknown("step", step.name, ordinal)
+                await self._raise_recorded_unknown(recorded)
                 if recorded.resolved:
                     await engine.replay(recorded)
                     return await self._given(step, recorded.state, recorded.value)
@@ -113,7 +114,7 @@ class Context:
             if isinstance(found, Ran):
                 return await self._keep("step", step.name, ordinal, hashed, found, repeatable=step.repeatable)
         if not step.repeatable or step.timeout is not None:
-            timeout_ms = None if step.timeout is None else int(step.timeout * 1000)
+            timeout_ms = None if step.longest is None else int(step.longest * 1000)
             marking = await steps.mark(
                 leg.face.db,
                 leg.fence,
@@ -136,7 +137,7 @@ class Context:
             )  # Absent counts as Unknown here: its code may still run (law 50.11)
             if not isinstance(answer, Found):
                 await self._unknown("step", step.name, ordinal)
-            outcome = Ran(values.encode(answer.value))
+            outcome = found_value(answer)
         return await self._keep("step", step.name, ordinal, hashed, outcome, repeatable=step.repeatable)
 
     async def _resolve_mark(
@@ -153,7 +154,7 @@ class Context:
             )  # waits: what a dead holder sent may still arrive
             answer = await look_up(step, key, args, kwargs)
         if isinstance(answer, Found):
-            return Ran(values.encode(answer.value))
+            return found_value(answer)
         if isinstance(answer, Absent):
             return None
         await self._unknown("step", step.name, ordinal)
@@ -175,10 +176,11 @@ class Context:
                 ok=ok,
                 value=outcome.text,
             )
-        match answer:
-            case Kept(seq):
+            if isinstance(answer, Kept):
                 leg.committed()
                 await faults.reach("step.kept", step=name)
+        match answer:
+            case Kept(seq):
                 return seq, "kept" if ok else "failed", outcome.text
             case KeptBefore(seq, state, value):
                 return seq, state, value
@@ -192,26 +194,20 @@ class Context:
     async def _unknown(self, kind: str, name: str, ordinal: int, keys: tuple[str, ...] = ()) -> NoReturn:
         """Tell the code that nobody knows. That it was told is recorded: code that goes on from here replays the same way."""
         self._leg.met_unknown = True
-        seq, _, _ = await self._keep("value", _told_name(kind, name, ordinal), 1, "", Ran("null"))
+        seq, _, _ = await self._keep("value", _told_name(kind, name, ordinal), 1, "", Ran(values.encode(keys)))
         await self._engine.in_order(seq)
         raise StepOutcomeUnknown(name, ordinal, keys)
 
-    async def _raise_recorded_unknown(self, kind: str, name: str, ordinal: int) -> None:
-        """Where an earlier attempt was told Unknown and recorded more after it, the same is said again; otherwise it is asked afresh."""
-        engine = self._engine
-        told = engine.recorded.get(("value", _told_name(kind, name, ordinal), 1))
+    async def _raise_recorded_unknown(self, recorded: Recorded) -> None:
+        """Where the history does not fit without it, the code is told Unknown again (Leg._replayed); otherwise it is asked afresh."""
+        told = self._engine.recorded.get(("value", _told_name(recorded.kind, recorded.name, recorded.ordinal), 1))
         if told is None:
             return
         told.asked = True
-        about = {
-            (r.name.split(" ", 2)[1], r.name.rpartition("#")[0].split(" ", 2)[-1], int(r.name.rpartition("#")[2]))
-            for r in engine.history
-            if _is_told(r)
-        }
-        if any(r.seq > told.seq and not _is_told(r) and r.key not in about for r in engine.history):
-            await engine.replay(told)
-            self._leg.met_unknown = True
-            raise StepOutcomeUnknown(name, ordinal)
+        if told.key in self._leg.told:
+            await self._engine.replay(told)
+            self._leg.met_unknown |= not recorded.resolved
+            raise StepOutcomeUnknown(recorded.name, recorded.ordinal, values.decode(told.value or "[]", list[str]))
 
     # ── maps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,28 +226,33 @@ class Context:
                 f"concurrency must be at least 1 and tolerance at least 0, not {concurrency} and {tolerance}"
             )
         source = list(rows)
+        _ = step.returns
         judged = judge_rows(step, source, cast("Any", key))
         engine = self._engine
         ordinal = engine.count("map", step.name)
-        recorded = engine.enter(("map", step.name, ordinal), judged.hash)
+        recorded = await engine.enter(("map", step.name, ordinal), judged.hash)
         run = MapRun(self._leg, step, ordinal, judged, source, concurrency, tolerance)
         with engine.at_boundary():
             if recorded is not None:
-                await self._raise_recorded_unknown("map", step.name, ordinal)
+                await self._raise_recorded_unknown(recorded)
             if recorded is not None and recorded.resolved:
+                with engine.preparing(recorded):
+                    mapped = await engine.perform(lambda: self._collect(run, recorded.state, recorded.value))
                 await engine.replay(recorded)
-                state, text = recorded.state, recorded.value
             else:
                 await engine.hold()
-                seq, state, text = await engine.perform(lambda: self._do_map(run, recorded, raises=unknown == "raise"))
+                seq, state, text = await engine.perform(lambda: self._do_map(run, raises=unknown == "raise"))
                 await engine.in_order(seq)
-            if state == "failed":
-                raise failure(step, text or "{}")
-            return cast("Mapped[R]", await engine.perform(lambda: self._collect(run, text or "{}")))
+                mapped = await engine.perform(lambda: self._collect(run, state, text))
+            if isinstance(mapped, Exception):
+                raise mapped
+            return cast("Mapped[R]", mapped)
 
-    async def _do_map(self, run: MapRun, recorded: Recorded | None, *, raises: bool) -> Kept3:
+    async def _do_map(self, run: MapRun, *, raises: bool) -> Kept3:
         await run.store()
-        await run.run(await run.states() if recorded is not None or not run.fresh else None)
+        # What a declared retry has set aside is no record, but its rows are there.
+        begun_before = ("map", run.step.name, run.ordinal) in self._engine.recorded
+        await run.run(await run.states() if begun_before else None)
         if run.unknown and raises:
             await self._unknown("map", run.step.name, run.ordinal, tuple(run.rows.keys[i] for i in sorted(run.unknown)))
         verdict = run.verdict()
@@ -266,18 +267,16 @@ class Context:
             )
         return await self._keep("map", run.step.name, run.ordinal, run.rows.hash, outcome)
 
-    async def _collect(self, run: MapRun, text: str) -> Mapped[Any]:
-        unknown = set(values.decode(text, dict[str, Any]).get("unknown", ()))
-        if len(run.texts) + len(run.errors) + len(unknown) < len(run.rows.keys):
-            await run.store()
-            for row in await run.states():
-                if row.state == "kept":
-                    run.texts[row.index] = row.value or "null"
-                elif row.state == "failed":
-                    run.errors[row.index] = row.value or "{}"
-        places = {place for place, key in enumerate(run.rows.keys) if key in unknown}
-        texts = {place: text for place, text in run.texts.items() if place not in places}
-        return results(run.step, run.rows.keys, texts, run.errors, places)
+    async def _collect(self, run: MapRun, state: str, text: str | None) -> Mapped[Any] | Exception:
+        """What the code is given of a map: always from what is stored."""
+        if state == "failed":
+            return failure(run.step, text or "{}")
+        unknown = set(values.decode(text or "{}", dict[str, Any]).get("unknown", ()))
+        try:
+            return await run.collect(unknown)
+        except values.Undecodable as error:
+            self._engine.end_unfit(f"map {run.step.name}: {error}", code="UNDECODABLE")
+            return await self._engine.never()
 
     # ── waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,17 +319,29 @@ class Context:
 
     async def _wait(self, kind: Literal["sleep", "signal"], name: str, ms: int | None, *, hashed: str) -> Resolved:
         values.check_name(name, f"the name of a {kind}")
-        engine = self._engine
+        engine, leg = self._engine, self._leg
         ordinal = engine.count(kind, name)
-        recorded = engine.enter((kind, name, ordinal), hashed)
+        recorded = await engine.enter((kind, name, ordinal), hashed)
+        wait = Wait(kind=kind, name=name, ordinal=ordinal, ms=ms, hash=hashed)
+        armed = recorded is not None and recorded.state == "armed"
+        found = (
+            None
+            if recorded is None or not recorded.resolved
+            else Resolved(kind, name, ordinal, recorded.state, recorded.seq, recorded.value)
+        )
         with engine.at_boundary():
-            if recorded is not None and recorded.resolved:
-                await engine.replay(recorded)
-                return Resolved(kind, name, ordinal, recorded.state, recorded.seq, recorded.value)
-            await engine.hold()
-            wait = Wait(kind=kind, name=name, ordinal=ordinal, ms=ms, hash=hashed)
-            armed = recorded is not None and recorded.state == "armed"
-            return cast("Resolved", await engine.perform(lambda: self._leg.wait(wait, armed=armed)))
+            if found is None and kind == "signal" and (orphan := leg.orphan(name)) is not None:
+                leg.abandon(wait, None, armed=armed)
+                return orphan
+            try:
+                if recorded is not None and found is not None:
+                    await engine.replay(recorded)
+                    return found
+                await engine.hold()
+            except asyncio.CancelledError:
+                leg.abandon(wait, found, armed=armed)
+                raise
+            return cast("Resolved", await engine.perform(lambda: leg.wait(wait, armed=armed)))
 
     async def signal(self, run_id: str, name: str, payload: object = None, *, org: str | None = None) -> None:
         """Send a signal to another run, once: the step's key makes a repeat harmless. Raises SignalRefused."""
@@ -366,7 +377,7 @@ class Context:
             return cast(
                 "Out", await self._decoded(f"child {workflow.name}", values.encode(doc["output"]), workflow.returns)
             )
-        error = doc.get("error") or {}
+        error: dict[str, Any] = doc.get("error") or {}
         if doc["status"] == "cancelled":
             raise RunCancelled(workflow.name, error.get("message", ""))
         raise RunFailed(workflow.name, error.get("code", "WORKFLOW_ERROR"), error.get("message", ""), error)
@@ -387,8 +398,9 @@ class Context:
         text = values.encode(input)
         ordinal = engine.count("child", workflow.name)
         hashed = values.hash_args(values.encode([id, text, waits]))
-        recorded = engine.enter(("child", workflow.name, ordinal), hashed)
+        recorded = await engine.enter(("child", workflow.name, ordinal), hashed)
         with engine.at_boundary():
+            await self._raise_recorded_refusal(workflow.name, ordinal, hashed)
             if recorded is not None and recorded.resolved:
                 await engine.replay(recorded)
                 return Resolved("child", workflow.name, ordinal, recorded.state, recorded.seq, recorded.value)
@@ -416,12 +428,22 @@ class Context:
             case Started(_, _, seq):
                 leg.committed()
                 return seq or 0
-            case ChildRefused("conflict"):
-                raise LaunchConflict(child_id, [{"path": "$", "given": {"name": workflow.name}}])
-            case ChildRefused(_):
-                raise LaunchRefused(f"child {child_id!r}: an unusable id or name")
+            case ChildRefused(why):
+                refused = Ran(values.encode({"why": why, "id": child_id}))
+                seq, _, doc = await self._keep("value", _refused_name(workflow.name, ordinal), 1, hashed, refused)
+                await self._engine.in_order(seq)
+                raise _refusal(workflow.name, doc)
             case gone:
                 await leg.gone(gone)
+
+    async def _raise_recorded_refusal(self, name: str, ordinal: int, hashed: str) -> None:
+        """That a child could not be started is recorded: code that goes on from there replays the same way."""
+        key = ("value", _refused_name(name, ordinal), 1)
+        if key in self._engine.recorded:
+            refused = await self._engine.enter(key, hashed)
+            if refused is not None:
+                await self._engine.replay(refused)
+                raise _refusal(name, refused.value)
 
     # ── recorded values ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -444,18 +466,21 @@ class Context:
     async def _value(self, name: str, make: Callable[[], Any], type_: Any) -> Any:
         engine = self._engine
         ordinal = engine.count("value", name)
-        recorded = engine.enter(("value", name, ordinal))
+        recorded = await engine.enter(("value", name, ordinal))
         with engine.at_boundary():
             if recorded is not None and recorded.resolved:
                 await engine.replay(recorded)
                 text = recorded.value
             else:
                 await engine.hold()
-                made = make()
-                made = await made if asyncio.iscoroutine(made) else made
-                seq, _, text = await self._keep("value", name, ordinal, "", Ran(values.encode(made)))
+                seq, _, text = await engine.perform(lambda: self._make(name, ordinal, make))
                 await engine.in_order(seq)
             return await self._decoded(name, text, type_)
+
+    async def _make(self, name: str, ordinal: int, make: Callable[[], Any]) -> Kept3:
+        made = make()
+        made = await made if asyncio.iscoroutine(made) else made
+        return await self._keep("value", name, ordinal, "", Ran(values.encode(made)))
 
     async def changed(self, tag: str) -> bool:
         """For code that changes under running runs: False while recorded history is still to come, else True, and recorded (law 50.4)."""
@@ -484,11 +509,18 @@ class Context:
 
 
 def _told_name(kind: str, name: str, ordinal: int) -> str:
-    return f"unknown {kind} {name}#{ordinal}"
+    return f"{TOLD}{kind} {name}#{ordinal}"
 
 
-def _is_told(recorded: Recorded) -> bool:
-    return recorded.kind == "value" and recorded.name.startswith("unknown ")
+def _refused_name(name: str, ordinal: int) -> str:
+    return f"refused child {name}#{ordinal}"
+
+
+def _refusal(name: str, text: str | None) -> Exception:
+    doc = values.decode(text or "{}", dict[str, str])
+    if doc.get("why") == "conflict":
+        return LaunchConflict(doc.get("id", ""), [{"path": "$", "given": {"name": name}}])
+    return LaunchRefused(f"child {doc.get('id')!r}: an unusable id or name")
 
 
 def _child_id(parent: str, name: str, ordinal: int) -> str:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fencepost import faults, notes, values
 from fencepost.authoring import Absent, Found, Step, Unknown, _step_key
@@ -20,6 +20,9 @@ from fencepost.errors import StepFailed
 from fencepost.words import Fence
 
 LOOKUP_TRIES: Final = 3
+DECLARED_CHARS: Final = (
+    2000  # of a declared error's message, and of its arguments as JSON: six bytes each at worst, below ERROR_BYTES
+)
 LOOKUP_PAUSE_SECONDS: Final = 0.2
 
 
@@ -67,7 +70,7 @@ Outcome = Ran | Broke | OutOfSight
 class Threads:
     """Sync steps of a leg that still run, though nobody may wait for them any more: a cancel is final only when they have ended (80.4)."""
 
-    running: set[asyncio.Future[Any]] = field(default_factory=set)
+    running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
 
     async def wait(self) -> None:
         if self.running:
@@ -77,7 +80,14 @@ class Threads:
 async def execute(
     face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Outcome:
-    """Run a step's function until it returns, fails for good, or goes out of sight. A cancellation passes through."""
+    """Run a step's function until it returns, fails for good, or goes out of sight. A cancellation passes through.
+
+    What counts is whether the branch was cancelled or timed out, not what the function made of it: an exception that it raises
+    then says nothing about what happened (law 50.10). A value that it returns all the same is one.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
     failed = 0
     while True:
         await faults.reach("step.begin", step=step.name, key=key)
@@ -85,23 +95,36 @@ async def execute(
         try:
             async with scope:
                 value = await _call(face, threads, step, key, args, kwargs)
-        except Exception as error:
-            if scope.expired() and not step.repeatable:
-                return OutOfSight(f"timed out after {step.timeout} s")
-            problem: Exception = error
-        except (SystemExit, KeyboardInterrupt) as error:
-            problem = RuntimeError(f"author code asked the worker to exit: {type(error).__name__}")
+        except BaseException as error:
+            if task.cancelling() > before or isinstance(error, GeneratorExit):
+                raise
+            interrupted = scope.expired() or isinstance(error, asyncio.CancelledError)
+            if interrupted and not step.repeatable:
+                return OutOfSight(f"timed out after {step.timeout} s" if scope.expired() else "cancelled from within")
+            doc, problem = _judge(step, error, timed_out=scope.expired())
         else:
             await faults.reach("step.end", step=step.name, key=key)
             return _encoded(value)
         failed += 1
         retry = step.retry
         if retry is None or failed >= retry.tries or not isinstance(problem, retry.on):
-            return Broke(values.encode_error(describe(step, problem)))
+            return Broke(doc)
         notes.say(
             "step.retry", step=step.name, failed=failed, error=values.describe_error(problem, "STEP_FAILED")["message"]
         )
         await asyncio.sleep(retry.pause(failed, random.random()))  # waits: the author's declared back-off
+
+
+def _judge(step: Step[..., Any], error: BaseException, *, timed_out: bool) -> tuple[str, BaseException]:
+    """A failed try: as it will be stored, and as a retry rule sees it."""
+    if timed_out and isinstance(error, TimeoutError):
+        error = TimeoutError(f"it did not return within {step.timeout} s")
+        return describe(step, error, "TIMED_OUT"), error
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        error = RuntimeError(f"author code asked the worker to exit: {type(error).__name__}")
+    elif isinstance(error, asyncio.CancelledError):
+        error = RuntimeError("the step's code was cancelled from within")
+    return describe(step, error), error
 
 
 async def _call(
@@ -141,19 +164,19 @@ def _encoded(value: object) -> Outcome:
         return Broke(values.unstorable_result(error, value))
 
 
-def describe(step: Step[..., Any], error: Exception) -> dict[str, Any]:
-    """The failure as it is stored. Of a declared class also its arguments, where they can be stored: it is raised again as itself."""
-    doc: dict[str, Any] = {**values.describe_error(error, "STEP_FAILED")}
-    for declared in step.errors:
-        if type(error) is declared:
-            doc["declared"] = declared.__qualname__
-            try:
-                values.encode(list(error.args))
-            except values.Unstorable:
-                doc["args"] = [doc["message"]]
-            else:
-                doc["args"] = list(error.args)
-    return doc
+def describe(step: Step[..., Any], error: BaseException, code: str = "STEP_FAILED") -> str:
+    """The failure as it is stored. Of a declared class also its arguments, where they can be: it is raised again as itself."""
+    doc: dict[str, Any] = {**values.describe_error(error, code)}
+    declared = next((one for one in step.errors if type(error) is one), None)
+    if declared is not None:
+        # Its name must not be lost to the bound of an error's text (15 KiB of quotes are 30 KiB of JSON).
+        doc |= {"declared": declared.__qualname__, "message": doc["message"][:DECLARED_CHARS]}
+        try:
+            args = values.encode(list(error.args), limit=DECLARED_CHARS)
+        except values.Unstorable:
+            args = values.encode([doc["message"]])
+        doc["args"] = values.decode(args, list[Any])
+    return values.encode_error(doc)
 
 
 def failure(step: Step[..., Any], text: str) -> Exception:
@@ -161,34 +184,47 @@ def failure(step: Step[..., Any], text: str) -> Exception:
     doc: dict[str, Any] = values.decode(text, dict[str, Any])
     for declared in step.errors:
         if doc.get("declared") == declared.__qualname__:
+            args = doc.get("args", ())
             try:
-                return declared(*doc.get("args", ()))
-            except Exception:
-                return declared(doc.get("message", ""))
+                return declared(*args)
+            except Exception:  # its constructor takes something else than it hands on to Exception
+                error = declared.__new__(declared, *args)
+                error.args = tuple(args)
+                return error
     return StepFailed(doc.get("code", "STEP_FAILED"), doc.get("message", ""), step=step.name, type=doc.get("type", ""))
+
+
+def found_value(answer: Found[Any]) -> Ran:
+    """The value that a look-up found, as it will be stored; `look_up` has seen that it can be."""
+    return Ran(values.encode(answer.value))
 
 
 async def look_up(
     step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Found[Any] | Absent | Unknown:
-    """Ask a step's look-up. One that raises, times out or answers something else, after its retries, is Unknown (law 50.11)."""
+    """Ask a step's look-up. One that raises, times out or answers nonsense, after its retries, is Unknown (law 50.11)."""
     if step.lookup is None:
         return Unknown()
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
     for turn in range(LOOKUP_TRIES):
         if turn:
-            await asyncio.sleep(
-                LOOKUP_PAUSE_SECONDS * 2**turn * (0.5 + random.random() / 2)
-            )  # waits: a provider recovers by itself
+            pause = LOOKUP_PAUSE_SECONDS * 2**turn * (0.5 + random.random() / 2)
+            await asyncio.sleep(pause)  # waits: a provider recovers by itself
         try:
             async with asyncio.timeout(step.lookup_timeout):
                 call: Awaitable[Any] = step.lookup(key, *args, **kwargs)
-                answer = await call
-        except Exception as error:
+                answer: Any = await call
+            if isinstance(answer, Found):
+                # What the step's own type cannot read is no value of it: kept, it would stop every replay.
+                values.decode(found_value(cast("Found[Any]", answer)).text, step.returns)
+            elif not isinstance(answer, Absent | Unknown):
+                raise TypeError(f"answered {type(answer).__name__}, not Found, Absent or Unknown")
+        except BaseException as error:
+            if task.cancelling() > before or isinstance(error, GeneratorExit):
+                raise
             notes.say("lookup.failed", step=step.name, error=values.describe_error(error, "STEP_FAILED")["message"])
-            continue
-        if isinstance(answer, Found | Absent | Unknown):
-            return answer
-        notes.say(
-            "lookup.failed", step=step.name, error=f"answered {type(answer).__name__}, not Found, Absent or Unknown"
-        )
+        else:
+            return cast("Found[Any] | Absent | Unknown", answer)
     return Unknown()

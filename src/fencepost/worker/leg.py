@@ -18,10 +18,11 @@ from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
 from fencepost.words import CANCELLING, Cancelling, Stale
 from fencepost.worker.context import Context
 from fencepost.worker.execution import Threads, WorkerFace
-from fencepost.worker.replay import Engine, Key, Recorded, Suspending, Turn, branch_context, read_page, watch_tasks
+from fencepost.worker.replay import Engine, Key, Recorded, Turn, branch_context, read_page, watch_tasks
 
 UNWIND_ROUNDS: Final = 3
 UNWIND_SECONDS: Final = 1.0
+_LEFT: Final = {"lost": "stale", "stopping": "stopped"}  # what becomes of a leg whose end is not told
 WAIT_KINDS: Final = frozenset({"sleep", "signal", "child"})
 
 
@@ -45,13 +46,20 @@ class Leg:
         self.fence = claimed.fence
         self.suspect = claimed.suspect
         self.met_unknown = False
+        self.told: set[Key] = set()  # recorded Unknowns without which the history does not fit: they are said again
         self.threads = Threads()
         self.engine: Engine | None = None
-        self._aborted: tuple[str, str] | None = None
+        self._aborted: tuple[Literal["lost", "cancelled", "stopping"], str] | None = None
         self._lost = asyncio.Event()
         self._waits: dict[Key, PendingWait] = {}
         self._cancels: list[Wait] = []
+        self._early: dict[Key, Resolved] = {}  # resolved, and the code has not asked for them yet
+        self._abandoned: set[Key] = set()  # armed, or being armed, when their branch was cancelled
+        self._orphans: dict[
+            str, list[Resolved]
+        ] = {}  # signals delivered to waits that were cancelled before the code saw them
         self._known_seq = 0
+        self._hinted = False
         self._looking: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -63,15 +71,15 @@ class Leg:
         """
         if reason != "cancelled":
             self._lost.set()
-        if self.engine is None:
-            self._aborted = (reason, text)
-        else:
-            self.engine.end({"lost": "stale", "stopping": "stopped"}.get(reason, reason), {"message": text})
+        self._aborted = (reason, text)
+        if self.engine is not None:
+            self.engine.end(_LEFT.get(reason, reason), {"message": text})
 
     def hint(self) -> None:
         """What an armed wait waits for may be here."""
-        if self._waits and self._looking is None and self.engine is not None and self.engine.live:
-            self._look(park=False)
+        self._hinted = True
+        if self.engine is not None:
+            self.engine.stir()
 
     def blocked_on(self) -> str:
         """Words for where the code is: what it waits for, or which branch runs on something that is no boundary."""
@@ -88,34 +96,65 @@ class Leg:
 
     async def run(self) -> str:
         """Run the attempt to its end. Raises BrokenLaw only."""
-        loop = asyncio.get_running_loop()
-        watch_tasks(loop)
+        watch_tasks(asyncio.get_running_loop())
         await faults.reach("leg.claimed", run=self.claimed.id, number=self.fence.number)
         recorded, problem = await self._history()
-        engine = self.engine = Engine(recorded)
-        if self._aborted is not None:
-            self.abort(*self._aborted)  # type: ignore[arg-type]  # stored as it came
-        engine.on_rest = self._rest
-        self._known_seq = max((r.seq for r in recorded if r.kind in WAIT_KINDS and r.resolved), default=0)
-        main: asyncio.Task[Any] | None = None
-        if problem is None and not engine.over.done():
+        if problem is None and self._aborted is None:
             try:
-                arguments = await self._arguments()
+                text = await self._input()
+                main = await self._replayed(recorded, text)
             except values.Undecodable as error:
                 problem = {"code": "UNDECODABLE", "message": str(error)}
             else:
-                main = loop.create_task(
-                    _guarded(self.workflow, arguments), name=f"run {self.claimed.id}", context=branch_context(engine)
-                )
-        if problem is not None:
-            return await self._refuse(problem, has_history=bool(recorded))
-        if main is not None:
-            await asyncio.wait({main, engine.over}, return_when=asyncio.FIRST_COMPLETED)
-        try:
-            return await self._end(engine, main)
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
+                return await self._end(main)
+        if self._aborted is not None:
+            return _LEFT.get(self._aborted[0]) or await self._cancelled()
+        assert problem is not None
+        return await self._refuse(problem, has_history=bool(recorded))
+
+    async def _replayed(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
+        """Run the code until it ends or the leg is over; every branch has ended then.
+
+        A code that was told Unknown and recorded more replays only if it is told so again; one that let it leave the workflow
+        asks afresh, for an operator may have resolved it. Which of the two it was, the history says: it fits, or it does not.
+        """
+        while True:
+            main = await self._run_code(recorded, text)
+            engine = self.engine
+            assert engine is not None
+            if engine.live or not (engine.over.done() and engine.over.result()[0] == "unfit"):
+                return main
+            untold = [r for r in engine.history if r.is_told and r.key not in self.told]
+            if not untold:
+                return main
+            self.told.add(untold[0].key)
+            for one in recorded:
+                one.asked = False
+
+    async def _run_code(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
+        engine = self.engine = Engine(recorded)
+        engine.on_rest = self._rest
+        self._known_seq = max((r.seq for r in recorded if r.kind in WAIT_KINDS and r.resolved), default=0)
+        self.met_unknown = False
+        self._orphans.clear()
+        context = Context(self)
+        given = (
+            (values.decode(text, self.workflow.input_type),) if self.workflow.takes_input and text is not None else ()
+        )
+        main = engine.main = engine.loop.create_task(
+            self.workflow.function(context, *given), name=f"run {self.claimed.id}", context=branch_context(engine)
+        )
+        if self._aborted is not None:
+            self.abort(*self._aborted)
+        await asyncio.wait({main, engine.over}, return_when=asyncio.FIRST_COMPLETED)
+        # Branches that the code left behind end with it; what they left unasked is judged before its end is believed.
+        await self._unwind(engine)
+        if self._timer is not None:
+            self._timer.cancel()
+        missing = engine.unasked()
+        if missing is not None and not engine.over.done():
+            engine.end_unfit(f"the code ended, and {missing.words()} of its history was never asked for")
+        return main
 
     async def _history(self) -> tuple[list[Recorded], dict[str, Any] | None]:
         recorded: list[Recorded] = []
@@ -133,14 +172,10 @@ class Leg:
             return recorded, {"code": "UNDECODABLE", "message": str(error)}
         return recorded, None
 
-    async def _arguments(self) -> tuple[Any, ...]:
-        context = Context(self)
-        if not self.workflow.takes_input:
-            return (context,)
-        text = self.claimed.input
-        if text is None:
-            text = await attempts.read_input(self.face.db, self.fence.rid)
-        return (context, values.decode(text, self.workflow.input_type))
+    async def _input(self) -> str | None:
+        if not self.workflow.takes_input or self.claimed.input is not None:
+            return self.claimed.input
+        return await attempts.read_input(self.face.db, self.fence.rid)
 
     async def _refuse(self, problem: dict[str, Any], *, has_history: bool) -> str:
         """A launch that the code cannot read fails; with a history, the run waits for code that can (law 50.4)."""
@@ -148,34 +183,28 @@ class Leg:
             return await self._finish("unfit", values.encode_error(problem))
         return await self._finish("failed", values.encode_error(problem))
 
-    async def _end(self, engine: Engine, main: asyncio.Task[Any] | None) -> str:
-        if not engine.over.done() and main is not None:
-            # Branches that the code left behind end with it; what they left unasked is judged before its end is believed.
-            await self._unwind(engine)
-            return await self._conclude(engine, main)
-        how, doc = engine.over.result()
-        await self._unwind(engine)
+    async def _end(self, main: asyncio.Task[Any]) -> str:
+        assert self.engine is not None
+        if not self.engine.over.done():
+            await faults.reach("leg.ended", run=self.claimed.id)
+        if not self.engine.over.done():
+            return await self._conclude(main)
+        how, doc = self.engine.over.result()
         match how:
             case "unfit":
                 return await self._finish("unfit", values.encode_error(doc or {}))
             case "cancelled":
-                await self._until_threads_ended()
-                if self._lost.is_set():
-                    return "stale"
-                return await self._finish(
-                    "failed", values.encode_error({"code": "WORKFLOW_ERROR", "message": "cancelled"})
-                )
+                return await self._cancelled()
             case _:
                 return how
 
-    async def _conclude(self, engine: Engine, main: asyncio.Task[Any]) -> str:
-        if engine.over.done():
-            return await self._end(engine, None)
-        await faults.reach("leg.ended", run=self.claimed.id)
-        missing = engine.unasked()
-        if missing is not None and not self.met_unknown:
-            engine.end_unfit(f"the code ended, and {missing.words()} of its history was never asked for")
-            return await self._finish("unfit", values.encode_error(engine.over.result()[1] or {}))
+    async def _cancelled(self) -> str:
+        await self._until_threads_ended()
+        if self._lost.is_set():
+            return "stale"
+        return await self._finish("failed", values.encode_error({"code": "WORKFLOW_ERROR", "message": "cancelled"}))
+
+    async def _conclude(self, main: asyncio.Task[Any]) -> str:
         error = asyncio.CancelledError("the code cancelled itself") if main.cancelled() else main.exception()
         if error is None:
             try:
@@ -265,17 +294,52 @@ class Leg:
         assert self.engine is not None
         key = (wait.kind, wait.name, wait.ordinal)
         pending = self._waits[key] = PendingWait(wait, self.engine.turn(), armed)
+        if key in self._early:
+            self._resolve(pending, self._early.pop(key))
         self.engine.stir()
         try:
             await pending.turn.future
         except asyncio.CancelledError:
-            if pending.armed and not self.engine.over.done():
-                self._cancels.append(Wait(kind=wait.kind, name=wait.name, ordinal=wait.ordinal, op="cancel"))
+            self.abandon(wait, pending.resolved, armed=pending.armed)
             raise
         finally:
             self._waits.pop(key, None)
         assert pending.resolved is not None
         return pending.resolved
+
+    def abandon(self, wait: Wait, resolved: Resolved | None, *, armed: bool) -> None:
+        """A wait's branch was cancelled before the code saw a result. A signal that was delivered to it is the next wait's."""
+        assert self.engine is not None
+        if self.engine.is_ending:
+            return
+        if resolved is not None and resolved.kind == "signal" and resolved.state == "arrived":
+            self._orphans.setdefault(resolved.name, []).append(resolved)
+        elif resolved is None and armed:
+            self._abandoned.add((wait.kind, wait.name, wait.ordinal))
+            self._cancels.append(Wait(kind=wait.kind, name=wait.name, ordinal=wait.ordinal, op="cancel"))
+
+    def orphan(self, name: str) -> Resolved | None:
+        """The oldest signal of this name that was delivered and never seen."""
+        waiting = self._orphans.get(name)
+        return waiting.pop(0) if waiting else None
+
+    def _adopt(self, found: Resolved) -> None:
+        """A signal reached a wait while its branch was being cancelled: the next wait of the name has it, one that waits already too."""
+        if found.kind != "signal" or found.state != "arrived":
+            return
+        heirs = [
+            p for p in self._waits.values() if p.wait.kind == "signal" and p.wait.name == found.name and not p.resolved
+        ]
+        if not heirs:
+            self._orphans.setdefault(found.name, []).append(found)
+            return
+        self._cancels.append(Wait(kind="signal", name=found.name, ordinal=heirs[0].wait.ordinal, op="cancel"))
+        self._resolve(heirs[0], found)
+
+    def _resolve(self, pending: PendingWait, found: Resolved) -> None:
+        assert self.engine is not None
+        pending.resolved = found
+        self.engine.arrive(pending.turn, found.seq)
 
     def _rest(self, all_wait: bool) -> None:  # noqa: FBT001 - the engine's callback
         engine = self.engine
@@ -284,30 +348,33 @@ class Leg:
             return
         if all_wait and engine.performing == len(self._waits) and self._waits:
             self._look(park=True)
-        elif self._cancels or any(not p.armed for p in self._waits.values()):
+        elif self._cancels or (self._waits and self._is_look_due()):
             self._look(park=False)
 
+    def _is_look_due(self) -> bool:
+        """Told to look, or a wait is not armed yet; without a timer nobody has looked in this leg: an earlier one armed them all."""
+        return self._hinted or self._timer is None or any(not p.armed for p in self._waits.values())
+
     def _look(self, *, park: bool) -> None:
-        assert self.engine is not None
+        engine = self.engine
+        assert engine is not None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._looking = asyncio.get_running_loop().create_task(self._ask(park=park), context=self.engine.outside.copy())
-
-    async def _ask(self, *, park: bool) -> None:
-        engine = self.engine
-        assert engine is not None
+        self._hinted = False
         new = [p for p in self._waits.values() if not p.armed]
-        cancels, self._cancels = self._cancels, []
+        for pending in new:
+            pending.armed = True  # whatever becomes of the call: a branch that is cancelled meanwhile takes it back
+        asked = [*self._cancels, *(p.wait for p in new)]
+        self._cancels = []
+        self._looking = engine.loop.create_task(self._ask(engine, asked, park=park), context=engine.outside.copy())
+
+    async def _ask(self, engine: Engine, asked: list[Wait], *, park: bool) -> None:
         try:
-            if park:
-                await faults.reach("park.asked", run=self.claimed.id)
             with engine.calling():
-                answer = await suspension.wait(
-                    self.face.db, self.fence, [*cancels, *(p.wait for p in new)], known_seq=self._known_seq, park=park
-                )
-            for pending in new:
-                pending.armed = True
+                if park:
+                    await faults.reach("park.asked", run=self.claimed.id)
+                answer = await suspension.wait(self.face.db, self.fence, asked, known_seq=self._known_seq, park=park)
             self._heard(engine, answer)
         except Exception as error:  # a door's refusal of data is a bug of ours: end this leg loudly, never the worker
             notes.say(
@@ -323,10 +390,14 @@ class Leg:
             case Here(resolved):
                 for found in resolved:
                     self._known_seq = max(self._known_seq, found.seq)
-                    pending = self._waits.get((found.kind, found.name, found.ordinal))
+                    key = (found.kind, found.name, found.ordinal)
+                    pending = self._waits.get(key)
                     if pending is not None and pending.resolved is None:
-                        pending.resolved = found
-                        engine.arrive(pending.turn, found.seq)
+                        self._resolve(pending, found)
+                    elif pending is None and key in self._abandoned:
+                        self._adopt(found)
+                    elif pending is None:
+                        self._early[key] = found
             case Armed(due_ms):
                 pause = limits.LOOK_SECONDS if due_ms is None else min(limits.LOOK_SECONDS, due_ms / 1000)
                 self._timer = engine.loop.call_later(pause, self.hint)
@@ -336,13 +407,3 @@ class Leg:
                 engine.end("stale")
             case Cancelling():
                 engine.end("cancelled", {"message": "cancelled"})
-
-
-async def _guarded(workflow: Workflow[Any, Any], arguments: tuple[Any, ...]) -> Any:
-    """The workflow's code; a request to exit from it ends the run, never the worker."""
-    try:
-        return await workflow.function(*arguments)
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"author code asked the worker to exit: {type(error).__name__}") from error
-    except Suspending:
-        raise asyncio.CancelledError("the leg is over") from None

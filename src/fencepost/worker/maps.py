@@ -6,14 +6,14 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fencepost import faults, limits, steps, values
 from fencepost.authoring import Absent, Found, Step
 from fencepost.errors import StepFailed
 from fencepost.steps import Row
 from fencepost.words import Cancelling, Stale
-from fencepost.worker.execution import Broke, Ran, execute, failure, look_up
+from fencepost.worker.execution import Broke, Ran, execute, failure, found_value, look_up
 
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
@@ -71,10 +71,11 @@ def judge_rows(step: Step[..., Any], rows: Iterable[Any], key: str | Callable[[A
 
 
 def _key_of(step: Step[..., Any], row: Any, key: str | Callable[[Any], object], place: int) -> str:
+    found: object
     if callable(key):
         found = key(row)
     elif isinstance(row, dict):
-        found = row.get(key)
+        found = cast("dict[str, Any]", row).get(key)
     else:
         found = getattr(row, key, None)
     if found is None or not isinstance(found, str | int) or isinstance(found, bool):
@@ -97,10 +98,9 @@ class MapRun:
     tolerance: int
     mid: int = 0
     failures: int = 0
-    unknown: list[int] = field(default_factory=list)
-    texts: dict[int, str] = field(default_factory=dict)
-    errors: dict[int, str] = field(default_factory=dict)
-    fresh: bool = True
+    unknown: list[int] = field(default_factory=list[int])
+    texts: dict[int, str] = field(default_factory=dict[int, str])
+    errors: dict[int, str] = field(default_factory=dict[int, str])
 
     async def store(self) -> None:
         """Store every row before the first begins, in calls of bounded size; what an earlier attempt stored stays."""
@@ -114,10 +114,8 @@ class MapRun:
             )  # fmt: skip
             if isinstance(answer, Stale | Cancelling):
                 await self.leg.gone(answer)
-                return
             self.mid = answer.mid
             if answer.whole or whole:
-                self.fresh = self.fresh and answer.total == stop
                 return
             start = max(stop, answer.total)
 
@@ -128,6 +126,13 @@ class MapRun:
             self.leg.face.db, self.mid, found[-1].index if found else -1, limits.ROWS_PAGE_BYTES
         ):
             found += page
+        if [row.key for row in found] != self.rows.keys:
+            # Only after a declared retry, where other arguments are no fault by themselves: these rows cannot be told apart by place.
+            assert self.leg.engine is not None
+            self.leg.engine.end_unfit(
+                f"map {self.step.name}#{self.ordinal} is asked for with other rows than are stored"
+            )
+            await self.leg.engine.never()
         return found
 
     async def run(self, rows: list[Row] | None) -> None:
@@ -147,7 +152,7 @@ class MapRun:
         await faults.reach("map.done", step=self.step.name)
 
     def _open(self, rows: list[Row]) -> list[int]:
-        todo = []
+        todo: list[int] = []
         for row in rows:
             if row.state == "kept":
                 self.texts[row.index] = row.value or "null"
@@ -165,8 +170,10 @@ class MapRun:
         if known is not None and known.state == "marked" and not step.repeatable:
             answer = await look_up(step, key, args, {})
             if isinstance(answer, Found):
-                await self._keep(index, Ran(values.encode(answer.value)))
-            elif isinstance(answer, Absent) and step.key_honoured:
+                await self._keep(index, found_value(answer))
+            elif (
+                isinstance(answer, Absent) and step.key_honoured
+            ):  # the mark stays its old holder's: it is the same call
                 await self._do(index, key, args)
             else:
                 self.unknown.append(index)
@@ -174,6 +181,11 @@ class MapRun:
         marking = await steps.mark_row(db, fence, self.mid, index)
         if isinstance(marking, Stale | Cancelling):
             await self.leg.gone(marking)
+        if marking == "standing":  # marked when the step was declared not repeatable
+            self.unknown.append(index)
+            return
+        if marking == "done":
+            raise AssertionError(f"row {self.rows.keys[index]} of map {step.name} is committed: it must not run again")
         await self._do(index, key, args)
 
     async def _do(self, index: int, key: str, args: tuple[Any, ...]) -> None:
@@ -183,7 +195,7 @@ class MapRun:
             return
         answer = await look_up(self.step, key, args, {})
         if isinstance(answer, Found):
-            await self._keep(index, Ran(values.encode(answer.value)))
+            await self._keep(index, found_value(answer))
         else:
             self.unknown.append(index)
 
@@ -202,6 +214,21 @@ class MapRun:
         self.leg.committed()
         await faults.reach("row.kept", step=self.step.name, key=self.rows.keys[index], done=len(self.texts))
 
+    async def collect(self, unknown: set[str]) -> Mapped[Any]:
+        """The value that the code gets, decoded from what is stored; `unknown`: the keys that were so when the map was kept."""
+        places = {place for place, key in enumerate(self.rows.keys) if key in unknown}
+        if len(self.texts) + len(self.errors) + len(places) < len(self.rows.keys):
+            await self.store()
+            self._open(await self.states())
+        step, keys = self.step, self.rows.keys
+        return Mapped(
+            [values.decode(text, step.returns) for place, text in sorted(self.texts.items()) if place not in places],
+            failed={
+                keys[place]: failure(step, text) for place, text in sorted(self.errors.items()) if place not in places
+            },
+            unknown=tuple(keys[place] for place in sorted(places)),
+        )
+
     def verdict(self) -> StepFailed | None:
         """None, or the failure of the whole map: more rows failed than are tolerated."""
         if self.failures <= self.tolerance:
@@ -212,17 +239,6 @@ class MapRun:
             "STEP_FAILED", f"{self.failures} of {len(self.source)} rows failed, {self.tolerance} tolerated; the first, {self.rows.keys[first]}: {why.get('message', '')}",
             step=self.step.name, type=str(why.get("type", "")),
         )  # fmt: skip
-
-
-def results(
-    step: Step[..., Any], keys: Sequence[str], texts: dict[int, str], errors: dict[int, str], unknown: Iterable[int]
-) -> Mapped[Any]:
-    """The value that the code gets, decoded from what is stored."""
-    return Mapped(
-        (values.decode(texts[index], step.returns) for index in sorted(texts)),
-        failed={keys[index]: failure(step, text) for index, text in sorted(errors.items())},
-        unknown=tuple(keys[index] for index in sorted(unknown)),
-    )
 
 
 def _chunk_end(inputs: Sequence[str], start: int) -> int:

@@ -14,40 +14,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import heapq
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context as Variables
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
+from weakref import WeakSet
 
 import msgspec
 
 from fencepost import limits, notes
+from fencepost.authoring import _step_key
 from fencepost.words import BOUNDARY_KINDS, BOUNDARY_STATES
+from fencepost.worker.branches import is_blocked, watches, where
 
 Key = tuple[str, str, int]
 
 RESOLVED: Final = frozenset({"kept", "failed", "arrived", "timed_out"})
 QUIET_TURNS: Final = 3  # of the loop, with nothing runnable: a callback between two futures is seen in one of them
+TOLD: Final = "unknown "  # the beginning of a recorded value's name: the code was told Unknown
+REFUSALS_MAX: Final = 100  # code that swallows the end of its leg more often than this is left waiting
 
 _engine: ContextVar[Engine | None] = ContextVar("fencepost_engine", default=None)
-
-
-class Suspending(BaseException):
-    """Unwinds a workflow whose leg is over: parked, lost, cancelled or unfit. Let it pass; by now the fence is dead or dying.
-
-    Not an Exception, so that `except Exception:` cannot eat it (law 60.8).
-    """
-
-
-class Unfit(Exception):
-    """The code does not fit its history; `doc` is the error shown (NONDETERMINISM or UNDECODABLE)."""
-
-    def __init__(self, doc: dict[str, Any]) -> None:
-        super().__init__(doc["message"])
-        self.doc = doc
 
 
 @dataclass(slots=True)
@@ -76,13 +67,18 @@ class Recorded:
     def resolved(self) -> bool:
         return self.state in RESOLVED
 
+    @property
+    def is_told(self) -> bool:
+        """That the code was told of an outcome nobody knows."""
+        return self.kind == "value" and self.name.startswith(TOLD)
+
     def words(self) -> str:
         return f"{self.kind} {self.name}#{self.ordinal}"
 
 
 def read_page(page: str) -> list[Recorded]:
     """The boundaries of a page. Raises ValueError for a kind or state this build does not know: neither counts as resolved (law 50.5)."""
-    found = []
+    found: list[Recorded] = []
     for item in msgspec.json.decode(page):
         recorded = Recorded(*item)
         if recorded.kind not in BOUNDARY_KINDS or recorded.state not in BOUNDARY_STATES:
@@ -117,6 +113,7 @@ class Engine:
         self.live = not any(not r.loose for r in recorded) and not self.history
         self.branches: set[asyncio.Task[Any]] = set()
         self.inside: set[asyncio.Task[Any]] = set()  # branches at a boundary
+        self.main: asyncio.Task[Any] | None = None  # the workflow's own branch: with its end the code has ended
         self.performing = 0  # boundaries whose work is under way
         self.calls = 0  # calls under way whose answers carry sequence numbers
         self.over: asyncio.Future[tuple[str, dict[str, Any] | None]] = self.loop.create_future()
@@ -124,10 +121,13 @@ class Engine:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._asked: list[Key] = []  # in order, for the report of a history that does not fit
         self._waiting: dict[Key, Turn] = {}  # recorded results that were asked for
+        self._preparing: set[Key] = set()  # those whose value is still being read
         self._held: list[Turn] = []  # what is not recorded, until replay is done
         self._arrived: list[Turn] = []  # live results, a heap by seq
         self._quiet = 0
         self._pumping = False
+        self._refusals = 0
+        self._watched: WeakSet[asyncio.Future[Any]] = WeakSet()
 
     # ── what the context asks ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,15 +145,15 @@ class Engine:
             raise RuntimeError(f"a run may have at most {limits.BOUNDARIES_MAX} boundaries: use ctx.map or child runs")
         return ordinal
 
-    def enter(self, key: Key, hash: str = "") -> Recorded | None:
-        """Note that the code asks for a boundary; what is recorded of it. Ends the leg (and raises) where that does not fit."""
+    async def enter(self, key: Key, hash: str = "") -> Recorded | None:
+        """Note that the code asks for a boundary; what is recorded of it. Ends the leg where that does not fit."""
         task = asyncio.current_task()
-        if self.over.done():
-            raise Suspending
-        if task not in self.branches:
+        if task not in self.branches or current() is not self:
             raise RuntimeError(
                 f"ctx was used outside its workflow's code (asking for {key[0]} {key[1]}): a step gets plain arguments, not the context"
             )
+        if self.is_ending:
+            await self.refuse()
         self._asked.append(key)
         recorded = self.recorded.get(key)
         if recorded is None or recorded.state == "set_aside":
@@ -161,14 +161,24 @@ class Engine:
         recorded.asked = True
         if hash and recorded.hash and recorded.hash != hash and not recorded.loose:
             self.end_unfit(f"{recorded.words()} is asked for with other arguments than its record has")
-            raise Suspending
+            await self.never()
         return recorded
 
     async def replay(self, recorded: Recorded) -> None:
         """Wait until it is this recorded result's turn."""
-        if self.live or recorded.seq < (self.history[self.place].seq if self.place < len(self.history) else 0):
+        if self.live or self.place == len(self.history) or recorded.seq < self.history[self.place].seq:
             return  # a loose record, passed over before: answered when asked for
         await self._wait(self._waiting.setdefault(recorded.key, self.turn(recorded.seq)))
+
+    @contextlib.contextmanager
+    def preparing(self, recorded: Recorded) -> Generator[None]:
+        """While a recorded result is being read: its turn waits for it, for in its turn it must reach the code at once."""
+        self._preparing.add(recorded.key)
+        try:
+            yield
+        finally:
+            self._preparing.discard(recorded.key)
+            self.stir()
 
     async def hold(self) -> None:
         """Wait until replay is done: nothing that is not recorded happens before."""
@@ -186,19 +196,33 @@ class Engine:
         await self._wait(turn)
 
     @contextlib.contextmanager
-    def at_boundary(self) -> Iterator[None]:
-        """While a branch is here it waits, whatever is being done for it."""
+    def at_boundary(self) -> Generator[None]:
+        """While a branch is here it waits, whatever is being done for it.
+
+        A branch that was cancelled here leaves with CancelledError, also where a step's code swallowed the cancellation: so it
+        does on a replay, where no code of the step is there to swallow it.
+        """
         task = asyncio.current_task()
         assert task is not None
+        before = task.cancelling()
         self.inside.add(task)
         try:
             yield
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if task.cancelling() > before:
+                raise asyncio.CancelledError from error
+            raise
+        else:
+            if task.cancelling() > before:
+                raise asyncio.CancelledError
         finally:
             self.inside.discard(task)
             self.stir()
 
     @contextlib.contextmanager
-    def calling(self) -> Iterator[None]:
+    def calling(self) -> Generator[None]:
         """A call whose answer will carry a sequence number is under way."""
         self.calls += 1
         try:
@@ -241,6 +265,18 @@ class Engine:
             None,
         )
 
+    @property
+    def is_ending(self) -> bool:
+        """The leg is over, or its code has ended and only branches are left that nobody awaits."""
+        return self.over.done() or (self.main is not None and self.main.done())
+
+    async def refuse(self) -> NoReturn:
+        """The leg is over, and its code asks for more. Not an Exception, so that `except Exception:` cannot eat it (law 60.8)."""
+        self._refusals += 1
+        if self._refusals > REFUSALS_MAX:  # code that swallows everything would spin for ever
+            await self.never()
+        raise asyncio.CancelledError("the leg is over")
+
     async def never(self) -> NoReturn:
         """The leg is over: its branches wait here to be unwound from outside."""
         await self.loop.create_future()
@@ -261,13 +297,13 @@ class Engine:
 
     def waits(self, task: asyncio.Task[Any]) -> bool:
         """A branch waits when it is at a boundary or awaits branches; one that awaits anything else is running (law 60.11)."""
-        return task in self.inside or _awaits_branches(task, self.branches)
+        return task in self.inside or watches(task, self.branches)
 
     def running_on(self) -> str | None:
         """Words for a branch that runs: where its code is. None: every branch waits."""
         for task in self.branches:
             if not self.waits(task):
-                return _where(task)
+                return where(task)
         return None
 
     # ── giving results ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,13 +333,13 @@ class Engine:
     def stir(self) -> None:
         """Something changed: look, in a coming turn of the loop, whether a result can be given."""
         self._quiet = 0
-        if not self._pumping and not self.over.done():
+        if not self._pumping and not self.is_ending:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.outside)
 
     def _pump(self) -> None:
         self._pumping = False
-        if self.over.done():
+        if self.is_ending:
             return
         if not self._at_rest():
             self._again(0)
@@ -319,10 +355,17 @@ class Engine:
         self.loop.call_soon(self._pump, context=self.outside)
 
     def _at_rest(self) -> bool:
-        return all(task in self.inside or _is_blocked(task) for task in self.branches)
+        return all(task in self.inside or is_blocked(task) for task in self.branches)
 
     def _all_wait(self) -> bool:
-        return all(self.waits(task) for task in self.branches)
+        """Every branch waits. One that does not is looked at again when what it awaits has ended: it may wait then."""
+        running = [task for task in self.branches if not self.waits(task)]
+        for task in running:
+            awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
+            if awaited is not None and awaited not in self._watched:
+                self._watched.add(awaited)
+                awaited.add_done_callback(lambda _: self.stir(), context=self.outside)
+        return not running
 
     def _advance(self) -> None:
         if not self.live:
@@ -335,6 +378,8 @@ class Engine:
     def _advance_replay(self) -> None:
         while self.place < len(self.history):
             head = self.history[self.place]
+            if head.key in self._preparing:
+                return
             turn = self._waiting.pop(head.key, None)
             if turn is not None:
                 self.place += 1
@@ -344,8 +389,8 @@ class Engine:
             if head.asked:  # its branch was cancelled before its turn, on the first pass as well
                 self.place += 1
                 continue
-            if not self._all_wait():
-                return  # a branch runs: it may still ask
+            if self._preparing or not self._all_wait():
+                return  # a branch runs, or is about to be given what was passed over: it may still ask
             if not head.loose:
                 self.end_unfit(
                     f"the history's next result is {head.words()}, and the code, with every branch waiting, has not asked for it"
@@ -354,7 +399,7 @@ class Engine:
             self.place += 1
         missing = self.unasked()
         if missing is not None:
-            if self._all_wait():
+            if not self._preparing and self._all_wait():
                 self.end_unfit(
                     f"{missing.words()} is recorded ({missing.state}), and the code, with every branch waiting, has not asked for it"
                 )
@@ -396,9 +441,16 @@ def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
         return
 
     def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-        task: Any = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
         context = options.get("context")
         engine = context.get(_engine) if context is not None else _engine.get()
+        in_step = (context.get(_step_key) if context is not None else _step_key.get(None)) is not None
+        inner = coro
+        if engine is not None or in_step:
+            coro = _contained(inner)
+        task: Any = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
+        if coro is not inner:
+            # Cancelled before it began, nothing of it was awaited.
+            task.add_done_callback(functools.partial(_close, inner))
         if engine is not None:
             engine.adopt(task)
         return task
@@ -407,69 +459,16 @@ def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(make)
 
 
-# ── looking at tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
-# asyncio has no public word for "what does this task await". `_fut_waiter` is what the debugger and the task printer use;
-# tests of law 60.11 run on every supported Python and fail when it changes.
-
-_PARENTS: Final = frozenset(
-    code
-    for code in (
-        getattr(asyncio.TaskGroup.__aexit__, "__code__", None),
-        getattr(getattr(asyncio.TaskGroup, "_aexit", None), "__code__", None),
-        asyncio.tasks._wait.__code__,  # type: ignore[attr-defined]  # where asyncio.wait waits  # noqa: SLF001
-        asyncio.wait_for.__code__,
-    )
-    if code is not None
-)
+def _close(coroutine: Any, _: object) -> None:
+    coroutine.close()
 
 
-def _waiter(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
-    return getattr(task, "_fut_waiter", None)
+async def _contained(coroutine: Any) -> Any:
+    """A task of author code; a request to exit from it ends what it belongs to, never the worker.
 
-
-def _is_blocked(task: asyncio.Task[Any]) -> bool:
-    waiter = _waiter(task)
-    return waiter is not None and not waiter.done() and not _is_about_to_end(waiter)
-
-
-def _is_about_to_end(waiter: asyncio.Future[Any]) -> bool:
-    """A gathering future whose children have all ended, and whose callback has not run yet. (One failed child is seen in QUIET_TURNS.)"""
-    children: list[asyncio.Future[Any]] | None = getattr(waiter, "_children", None)
-    return (
-        children is not None
-        and bool(children)
-        and (all(child.done() for child in children) or any(_is_about_to_end(child) for child in children))
-    )
-
-
-def _awaits_branches(task: asyncio.Task[Any], branches: set[asyncio.Task[Any]]) -> bool:
-    waiter = _waiter(task)
-    if waiter is None:
-        return False
-    if isinstance(waiter, asyncio.Task):
-        return waiter in branches
-    children = getattr(waiter, "_children", None)
-    if children:
-        return all(_is_branch(child, branches) for child in children)
-    return _innermost(task) in _PARENTS
-
-
-def _is_branch(future: asyncio.Future[Any], branches: set[asyncio.Task[Any]]) -> bool:
-    if future.done() or future in branches:
-        return True
-    children: list[asyncio.Future[Any]] | None = getattr(future, "_children", None)
-    return children is not None and bool(children) and all(_is_branch(child, branches) for child in children)
-
-
-def _innermost(task: asyncio.Task[Any]) -> Any:
-    coroutine: Any = task.get_coro()
-    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
-        coroutine = inner
-    return getattr(coroutine, "cr_code", None)
-
-
-def _where(task: asyncio.Task[Any]) -> str:
-    stack = task.get_stack(limit=1)
-    if not stack:
-        return task.get_name()
-    return f"{stack[-1].f_code.co_qualname} ({stack[-1].f_code.co_filename}:{stack[-1].f_lineno})"
+    asyncio hands SystemExit of a task on to whoever runs the loop.
+    """
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"author code asked the worker to exit: {type(error).__name__}") from error

@@ -4,6 +4,8 @@
 --
 -- LAW    00.1   one clock, read once, in the database; a fake one only in an installation marked test, as a row
 --        00.2   moves are rows; any other move is refused
+--        00.3   a door asked again gives the same answer: each chapter says how
+--        00.4   what a correct caller can meet is an answer; an exception here is LWnnn
 --        00.7   every name is qualified: `fencepost.` is replaced by the installation's own schema, quoted
 --        00.8   the schema's version is a row that starting processes assert
 --        00.10  nothing here rests on SERIALIZABLE: engine doors demand READ COMMITTED (00.14)
@@ -116,8 +118,8 @@ create table fencepost.lane (
   release       text not null unique check (release !~ '[[:cntrl:]]' and btrim(release) <> ''),
   registered_at timestamptz not null,
   retired_at    timestamptz,
-  woken_at      timestamptz,          -- the second in which timers were last woken, and how many (law 60.9)
-  woken         integer not null default 0
+  woken_at      timestamptz[] not null default '{}',  -- when timers of the last second were woken, and how many (law 60.9)
+  woken         integer[] not null default '{}'
 );
 
 -- Lower case, one `_` for every run of other characters, none outside. ASCII only, so that every database agrees.
@@ -472,6 +474,7 @@ create trigger task_leaves after delete on fencepost.task referencing old table 
 --        30.6   bad ids and names are refused before any write
 --        30.7   policy by source
 --        30.8   the claim bound ends with the first claim; whoever waits may ask for the verdict (judge_bound, 80)
+--        30.9   past its bound a run ends ADMISSION_EXPIRED (expire_, 80); what has no bound never does
 --        30.10  admission works inside the caller's own transaction
 --        00.13  an item that is refused changes no other; with `_patience_ms` a twin still uncommitted elsewhere is weather
 -- OWNS   policy; writes run, task, event
@@ -487,11 +490,12 @@ insert into fencepost.policy (source, priority, claim_ms, sandbox_ms) values
   ('api', 100, 10000, 0), ('webhook', 0, null, null), ('cron', -10, 1800000, 1800000),
   ('sql_listener', -10, 1800000, 1800000), ('async_child', 0, null, null), ('program', 0, null, null);
 
--- Wakes at most as many sleepers as there is work for: a herd for one run would stampede the claim.
+-- Wakes as many sleepers as there is work for, and one more, for a sleeper may have died in its sleep; a herd for one run would
+-- stampede the claim.
 create function fencepost.rouse_(_lane integer, _most integer) returns void language plpgsql volatile as $law$
 begin
   perform pg_notify(fencepost.channel_(left(replace(s.holder::text, '-', ''), 24)), 'work')
-     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most) s;
+     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most + 1) s;
 end $law$;
 
 -- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.
@@ -629,7 +633,14 @@ begin
   select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
   if not found then return 0; end if;
   v_seq := v_task.seq;
-  for w in select b.* from fencepost.boundary b where b.rid = _rid and b.state = 'armed' order by b.opened_seq loop
+  -- 60.11: in the order in which it came to pass, so that the first of a race wins at its own time, however late somebody looks.
+  for w in select b.* from (
+               select b.*, row_number() over (partition by b.kind, b.name order by b.opened_seq) as nth
+                 from fencepost.boundary b where b.rid = _rid and b.state = 'armed') b
+             left join lateral (select x.sid, x.sent_at from fencepost.signal x
+                                 where b.kind = 'signal' and x.rid = _rid and x.name = b.name and x.taken is null order by x.sid offset b.nth - 1 limit 1) g on true
+             left join fencepost.outcome o on b.kind = 'child' and o.rid = b.child
+            order by coalesce(g.sent_at, o.ended_at, b.until), g.sid, b.opened_seq loop
     v_state := null; v_value := null;
     if w.kind = 'signal' then
       select g.sid, g.payload into s from fencepost.signal g where g.rid = _rid and g.name = w.name and g.taken is null order by g.sid limit 1;
@@ -749,6 +760,7 @@ end $law$;
 --        40.9   a worker is an incarnation, minted at start
 --        40.10  a late but unchallenged holder still counts: no gate looks at a lease
 --        40.11  told to stop: give_back_attempts, then close_incarnation (85)
+--        40.12  kept by 85 (beat, reap_late_): the gate looks at no heartbeat
 --        40.13  recovery deferrals are finite
 --        40.14  a claim carries the incarnation's request number: asked again it gives the same attempts
 --        40.15  a suspect is claimed alone
@@ -1475,9 +1487,11 @@ create function fencepost.wake_due_(_lane integer, _most integer, _now timestamp
 declare v_lane record; v_most integer; v_woken integer := 0; v_rid bigint; v_rids bigint[];
 begin
   if not exists (select from fencepost.task t where t.lane = _lane and t.due_at <= _now) then return 0; end if;
-  select l.woken_at, l.woken into v_lane from fencepost.lane l where l.lane = _lane for no key update skip locked;
+  perform from fencepost.lane l where l.lane = _lane for no key update skip locked;
   if not found then return 0; end if;
-  v_most := least(_most, case when v_lane.woken_at > _now - interval '1 second' then 1000 - v_lane.woken else 1000 end);
+  select coalesce(array_agg(w.at), '{}') as at, coalesce(array_agg(w.n), '{}') as n, coalesce(sum(w.n), 0) as total into v_lane
+    from fencepost.lane l cross join unnest(l.woken_at, l.woken) w(at, n) where l.lane = _lane and w.at > _now - interval '1 second';
+  v_most := least(_most, 1000 - v_lane.total);
   if v_most <= 0 then return 0; end if;
   select array_agg(x.rid order by x.rid) into v_rids from (
     select t.rid from fencepost.task t where t.lane = _lane and t.due_at <= _now order by t.due_at, t.rid limit v_most for no key update skip locked) x;
@@ -1492,10 +1506,7 @@ begin
     end if;
     v_woken := v_woken + 1;
   end loop;
-  update fencepost.lane l
-     set woken_at = case when l.woken_at > _now - interval '1 second' then l.woken_at else _now end,
-         woken = v_woken + case when l.woken_at > _now - interval '1 second' then l.woken else 0 end
-   where l.lane = _lane;
+  update fencepost.lane l set woken_at = v_lane.at || _now, woken = v_lane.n || v_woken where l.lane = _lane;
   perform fencepost.rouse_(_lane, least(v_woken, 16));
   return v_woken;
 end $law$;
@@ -1556,6 +1567,9 @@ begin
       v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
       v_end := array_remove(v_end, h.rid);
     end loop;
+    if 'failed' = any (v_statuses) then  -- 40.7: a dispatched attempt that failed is charged, the last one too
+      update fencepost.task t set tries = t.tries + 1 where t.rid = any (v_end) and t.state = 'running' and v_statuses[array_position(v_end, t.rid)] = 'failed';
+    end if;
     if cardinality(v_end) > 0 then perform fencepost.end_runs_(v_end, v_statuses, v_outputs, v_errors, 'finished', v_now); end if;
   end if;
   for h in select x.* from unnest(v_held) x loop
@@ -2199,6 +2213,7 @@ end $law$;
 --
 -- LAW    90.1   per run the sequences are 1..n without gaps: transitions are event rows, or carry their place in their own row
 --        90.2   a watch resumes from any sequence
+--        90.3   progress is a hint: no event, no answer anybody waits for
 --        90.4   whatever waits can be explained from durable facts
 --        00.16  SQL null is told apart from JSON null: `output` is null, or text
 -- OWNS   the views of the reader role; reads everything
@@ -2317,9 +2332,9 @@ end $law$;
 -- Facts of the installation, for start-up checks and doctor.
 create function fencepost.read_installation() returns jsonb language sql stable as $law$
   select jsonb_build_object('installation', m.installation, 'schema_version', m.schema_version, 'test', m.test, 'now', fencepost.now_(),
-    'is_copy', m.database_oid <> (select d.oid from pg_database d where d.datname = current_database())
+    'is_copy', m.database_oid <> (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
             or m.system_identifier <> (select s.system_identifier::text from pg_control_system() s),
-    'owner', (select pg_get_userbyid(n.nspowner) from pg_namespace n join pg_class c on c.relnamespace = n.oid where c.oid = 'fencepost.meta'::regclass),
+    'owner', (select pg_get_userbyid(n.nspowner) from pg_catalog.pg_namespace n join pg_catalog.pg_class c on c.relnamespace = n.oid where c.oid = 'fencepost.meta'::regclass),
     'user', session_user, 'server_version', current_setting('server_version_num')::integer,
     'synchronous_commit', current_setting('synchronous_commit'), 'fsync', current_setting('fsync'),
     'live_workers', (select count(*) from fencepost.incarnation i where i.ended is null),
