@@ -1,0 +1,247 @@
+"""Law 50.4, by random programs: run undisturbed, and with losses after every k-th commit, the code sees the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fencepost import App, Context, Found, Mapped, StepFailed, TimedOut
+from fencepost.db import Database
+from tests.legs import ENDED, Driver, overtaken
+
+# What the glue of a run decided and saw, by run and attempt.
+logs: defaultdict[str, dict[int, list[Any]]] = defaultdict(dict)
+app = App("programs")
+
+
+# The language
+
+
+@dataclass(frozen=True)
+class Op:
+    """`do` says what; `n` is its number; `parts` are programs inside."""
+
+    do: str
+    n: int = 0
+    parts: tuple[Op, ...] = ()
+
+    def json(self) -> list[Any]:
+        return [self.do, self.n, [part.json() for part in self.parts]]
+
+
+def parsed(doc: list[Any]) -> Op:
+    return Op(doc[0], doc[1], tuple(parsed(part) for part in doc[2]))
+
+
+def programs(*, child: bool = True) -> st.SearchStrategy[Op]:
+    leaves = st.sampled_from(
+        [
+            "same",
+            "other",
+            "sync",
+            "boom",
+            "once",
+            "sleep",
+            "late",
+            "signal",
+            "value",
+            "map",
+            *(["child"] if child else []),
+        ]
+    )
+    leaf = st.builds(Op, leaves, st.integers(0, 3))
+
+    def inside(parts: st.SearchStrategy[Op]) -> st.SearchStrategy[Op]:
+        several = st.lists(parts, min_size=2, max_size=3).map(tuple)
+        return st.builds(
+            Op, st.sampled_from(["seq", "seq", "gather", "group", "race", "wait"]), st.integers(0, 3), several
+        )
+
+    return st.recursive(leaf, inside, max_leaves=9)
+
+
+# Its meaning
+
+
+@app.step(repeatable=True)
+async def same(n: int) -> int:
+    for _ in range(n):
+        await overtaken()
+    return n
+
+
+@app.step(repeatable=True, timeout=60)
+async def other(n: int) -> int:
+    return n
+
+
+@app.step(repeatable=True)
+def sync(n: int) -> int:
+    return n
+
+
+@app.step(repeatable=True)
+async def boom(n: int) -> int:
+    raise ValueError(n)
+
+
+@app.step(name="row", repeatable=True)
+async def row_of(row: dict[str, int]) -> int:
+    return row["n"]
+
+
+async def always(key: str, n: int) -> Any:
+    return Found(n)
+
+
+@app.step(lookup=always)
+async def once(n: int) -> int:
+    return n
+
+
+async def play(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    """Run a program; its sum, which does not depend on who wins a race."""
+    value = await LEAVES[op.do](ctx, op) if op.do in LEAVES else await GLUE[op.do](ctx, op, path, say)
+    say(path, op.do, value)
+    return value if op.do not in ("value", "late") else op.n
+
+
+async def _boom(ctx: Context, op: Op) -> int:
+    try:
+        return await ctx.step(boom, op.n)
+    except StepFailed as error:
+        return len(error.message)
+
+
+async def _late(ctx: Context, op: Op) -> Any:
+    found = await ctx.wait_for(f"never {op.n}", int, within=0.002 * op.n)
+    return "timed out" if isinstance(found, TimedOut) else found
+
+
+async def _sleep(ctx: Context, op: Op) -> int:
+    await ctx.sleep("nap", 0.001 * op.n)
+    return op.n
+
+
+async def _signal(ctx: Context, op: Op) -> int:
+    await ctx.signal(ctx.run_id, "ping", 7)
+    return await ctx.wait_for("ping", int)
+
+
+async def _map(ctx: Context, op: Op) -> int:
+    found: Mapped[int] = await ctx.map(row_of, [{"id": i, "n": i} for i in range(op.n)], key="id")
+    return sum(found)
+
+
+async def _child(ctx: Context, op: Op) -> int:
+    return await ctx.run_child(played, Op("seq", 0, (Op("same", op.n), Op("sleep", 1), Op("same", op.n))).json())
+
+
+async def _value(ctx: Context, op: Op) -> Any:
+    return await ctx.random() if op.n else str(await ctx.uuid())
+
+
+LEAVES: dict[str, Callable[[Context, Op], Any]] = {
+    "same": lambda ctx, op: ctx.step(same, op.n), "other": lambda ctx, op: ctx.step(other, op.n), "sync": lambda ctx, op: ctx.step(sync, op.n),
+    "once": lambda ctx, op: ctx.step(once, op.n), "boom": _boom, "late": _late, "sleep": _sleep, "signal": _signal, "map": _map, "child": _child,
+    "value": _value,
+}  # fmt: skip
+
+
+async def _seq(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    return sum([await play(ctx, part, f"{path}.{i}", say) for i, part in enumerate(op.parts)])
+
+
+async def _gather(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    return sum(await asyncio.gather(*(play(ctx, part, f"{path}|{i}", say) for i, part in enumerate(op.parts))))
+
+
+async def _group(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(play(ctx, part, f"{path}|{i}", say)) for i, part in enumerate(op.parts)]
+    return sum(task.result() for task in tasks)
+
+
+async def _wait(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    tasks = [asyncio.create_task(play(ctx, part, f"{path}|{i}", say)) for i, part in enumerate(op.parts)]
+    left = set(tasks)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        say(path, "ended", [i for i, task in enumerate(tasks) if task in done])
+    return sum(task.result() for task in tasks)
+
+
+async def _race(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    tasks = [asyncio.create_task(play(ctx, part, f"{path}|{i}", say)) for i, part in enumerate(op.parts)]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    say(path, "won", [i for i, task in enumerate(tasks) if task in done])
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(task, return_exceptions=True)
+    return op.n
+
+
+GLUE: dict[str, Callable[..., Any]] = {"seq": _seq, "gather": _gather, "group": _group, "wait": _wait, "race": _race}
+
+
+@app.workflow()
+async def played(ctx: Context, doc: list[Any]) -> int:
+    log = logs[ctx.run_id][ctx.attempt] = []
+    total = await play(ctx, parsed(doc), "", lambda *what: log.append(what))
+    log.append(("total", total))
+    return total
+
+
+# The law
+
+
+async def undisturbed(db: Database, op: Op) -> int:
+    driver = Driver(db, app)
+    run = await driver.start(played, op.json())
+    await driver.run_until(run)
+    total: int = await driver.output(run)
+    judge(run)
+    return total
+
+
+async def disturbed(db: Database, op: Op, every: int) -> int:
+    driver = Driver(db, app)
+    run = await driver.start(played, op.json())
+    while (doc := await driver.run_losing(run, every, "unknown", *ENDED))["status"] == "unknown":
+        assert doc["task"]["unknown"] == "LOST_TOO_OFTEN", doc["task"]  # somebody looks at it, and says: again
+        await driver.again(run)
+    total: int = await driver.output(run)
+    judge(run)
+    return total
+
+
+def judge(run: str) -> None:
+    """What an attempt saw is the beginning of what the last one saw."""
+    *attempts, last = [log for _, log in sorted(logs[run].items())]
+    for log in attempts:
+        assert last[: len(log)] == log, f"\n{log}\n{last}"
+
+
+async def examine(db: Database, op: Op, every: int) -> None:
+    assert await undisturbed(db, op) == await disturbed(db, op, every)
+    logs.clear()
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(op=programs(), every=st.integers(1, 3))
+@pytest.mark.timeout(600)
+async def test_a_random_program_sees_the_same_on_every_replay_and_gives_the_same(
+    db: Database, op: Op, every: int
+) -> None:
+    """50.4 What the glue sees of an earlier attempt is a beginning of what it sees of the next, whatever was lost between."""
+    await examine(db, op, every)
