@@ -52,7 +52,8 @@ async def find_post(key: str, press: str, summary: Summary) -> Found[str] | Abse
     return Found(url) if url is not None else Absent()
 
 
-@app.step(lookup=find_post)  # not repeatable: begun once; when its worker is lost inside, it is looked up
+# Not repeatable: begun once. When its worker is lost inside, or the press's answer is, it is looked up.
+@app.step(lookup=find_post, unknown_on=[press_client.PressLost])
 async def publish(press: str, summary: Summary) -> str:
     """Prints the summary. A second time would be a second post: the press does not look."""
     return await press_client.post(press, step_key(), work.canonical(asdict(summary)))

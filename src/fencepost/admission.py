@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeGuard, cast
 
 import asyncpg
 
@@ -135,11 +135,9 @@ def _differences(path: str, stored: Any, given: Any) -> list[dict[str, Any]]:
     """Every place where two JSON values differ, by path; a missing key is told apart from null by its absence from the entry."""
     if isinstance(stored, dict) and isinstance(given, dict):
         return _in_objects(path, cast("dict[str, Any]", stored), cast("dict[str, Any]", given))
-    if isinstance(stored, list) and isinstance(given, list):
-        before, now = cast("list[Any]", stored), cast("list[Any]", given)
-        if len(before) == len(now):
-            pairs = zip(before, now, strict=True)
-            return [d for i, (s, g) in enumerate(pairs) for d in _differences(f"{path}[{i}]", s, g)]
+    if _is_list(stored) and _is_list(given) and len(stored) == len(given):
+        pairs = zip(stored, given, strict=True)
+        return [d for i, (s, g) in enumerate(pairs) for d in _differences(f"{path}[{i}]", s, g)]
     return (
         []
         if stored == given and isinstance(stored, bool) == isinstance(given, bool)
@@ -158,3 +156,7 @@ def _in_objects(path: str, stored: dict[str, Any], given: dict[str, Any]) -> lis
         else:
             found += _differences(here, stored[key], given[key])
     return found
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)

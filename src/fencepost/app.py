@@ -52,30 +52,33 @@ class App:
         self, *, lookup: Callable[Concatenate[str, P], Awaitable[Found[R] | Absent | Unknown]], name: str | None = None,
         retry: Retry | None = None, timeout: timedelta | float | None = None, errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
         lookup_timeout: timedelta | float = ..., settle: timedelta | float = ..., key_honoured: bool = False,
+        unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Step[P, R]]: ...  # fmt: skip
     @overload
     def step(
         self, *, name: str | None = None, repeatable: bool = False, retry: Retry | None = None, timeout: timedelta | float | None = None,
         errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
+        unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
     ) -> _StepDecorator: ...  # fmt: skip
     def step(
         self, *, lookup: Callable[..., Any] | None = None, name: str | None = None, repeatable: bool = False, retry: Retry | None = None,
         timeout: timedelta | float | None = None, errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
         lookup_timeout: timedelta | float = limits.LOOKUP_TIMEOUT_SECONDS, settle: timedelta | float = limits.SETTLE_SECONDS,
-        key_honoured: bool = False,
+        key_honoured: bool = False, unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
     ) -> Any:  # fmt: skip
         """Declare a step.
 
         `repeatable`: may run twice, also at the same time (law 50.11). Not repeatable, the default: marked before it runs, begun at most
         once, unknown when lost. `retry`, `timeout` (seconds, a durable deadline), `errors` (classes raised to the workflow as
         themselves), `lookup` (asked for the outcome after a loss, with the step's key and arguments), `settle` and `key_honoured`
-        (when Absent permits a run). Raises ValueError or TypeError for a declaration that means nothing.
+        (when Absent permits a run), `unknown_on` (classes after which nobody knows whether it happened: as after a loss).
+        Raises ValueError or TypeError for a declaration that means nothing.
         """
 
         def declare(function: Callable[..., Any]) -> Step[..., Any]:
             step = make_step(
                 function, name=name, repeatable=repeatable, retry=retry, timeout=timeout, errors=tuple(errors), lookup=lookup,
-                lookup_timeout=lookup_timeout, settle=settle, key_honoured=key_honoured,
+                lookup_timeout=lookup_timeout, settle=settle, key_honoured=key_honoured, unknown_on=tuple(unknown_on),
             )  # fmt: skip
             if step.name in self.registry.steps:
                 raise ValueError(f"app {self.name} has a step named {step.name!r} already: give one of them name=")

@@ -131,6 +131,7 @@ class Step(Generic[P, R]):
     lookup_timeout: float
     settle: float
     key_honoured: bool
+    unknown_on: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.function)
@@ -223,7 +224,7 @@ Lookup = Callable[Concatenate[str, P], Awaitable[Found[R] | Absent | Unknown]]
 def make_step(
     function: Callable[..., Any], *, name: str | None, repeatable: bool, retry: Retry | None, timeout: timedelta | float | None,
     errors: tuple[type[Exception], ...], lookup: Callable[..., Any] | None, lookup_timeout: timedelta | float, settle: timedelta | float,
-    key_honoured: bool,
+    key_honoured: bool, unknown_on: tuple[type[Exception], ...] = (),
 ) -> Step[..., Any]:  # fmt: skip
     """Judge a declaration. Raises ValueError or TypeError that names the step and the argument."""
     what = f"step {name or getattr(function, '__name__', function)}"
@@ -233,16 +234,19 @@ def make_step(
         raise ValueError(f"{what}: a repeatable step is simply run again, so it needs no lookup")
     if lookup is not None and not inspect.iscoroutinefunction(lookup):
         raise TypeError(f"{what}: lookup must be an async function of (key, …the step's arguments)")
+    if unknown_on and repeatable:
+        raise ValueError(f"{what}: a repeatable step is run again whatever it raised, so unknown_on says nothing")
     if key_honoured and lookup is None:
         raise ValueError(f"{what}: key_honoured speaks about a lookup's Absent, and there is no lookup")
-    bad = [e for e in errors if not (isinstance(e, type) and issubclass(e, Exception))]
+    bad = [e for e in (*errors, *unknown_on) if not (isinstance(e, type) and issubclass(e, Exception))]
     if bad:
-        raise TypeError(f"{what}: errors must be exception classes, not {bad[0]!r}")
+        raise TypeError(f"{what}: errors and unknown_on must be exception classes, not {bad[0]!r}")
     return Step(
         function=function, name=check_name(name or function.__name__, "a step's name"), repeatable=repeatable, retry=retry,
         timeout=None if timeout is None else seconds(timeout, f"{what}: timeout"), errors=tuple(errors), lookup=lookup,
         lookup_timeout=seconds(lookup_timeout, f"{what}: lookup_timeout"), settle=seconds(settle, f"{what}: settle", zero=True),
         key_honoured=key_honoured,
+        unknown_on=tuple(unknown_on),
     )  # fmt: skip
 
 

@@ -80,15 +80,13 @@ def _without_defaults(value: object, dumped: object) -> object:
     if isinstance(value, dict):
         parts = cast("dict[str, object]", value)
         return {key: _without_defaults(parts.get(key), part) for key, part in fields.items()}
-    if _has_model(value):
-        model = cast("Any", value)
-        unset = set(cast("Iterable[str]", model.__class__.model_fields)) - set(
-            cast("Iterable[str]", model.model_fields_set)
-        )
-        return {
-            key: _without_defaults(getattr(model, key, None), part) for key, part in fields.items() if key not in unset
-        }
-    return fields
+    return _as_set(value, fields) if _has_model(value) else fields
+
+
+def _as_set(model: Any, fields: dict[str, object]) -> dict[str, object]:
+    """A model's fields, without those that nobody set."""
+    unset = set(model.__class__.model_fields) - set(model.model_fields_set)
+    return {key: _without_defaults(getattr(model, key, None), part) for key, part in fields.items() if key not in unset}
 
 
 @dataclass(slots=True)

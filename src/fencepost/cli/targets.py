@@ -43,9 +43,8 @@ def _is_workflow(thing: object) -> TypeGuard[Workflow[Any, Any]]:
 
 def _not_it(target: str, found: object, wanted: str) -> Stop:
     kinds = ((Step, "a step"), (Workflow, "a workflow"), (App, "an App"))
-    kind = next(
-        (word for class_, word in kinds if isinstance(found, class_)), f"of type {type(cast('object', found)).__name__}"
-    )
+    named: str = type(found).__name__
+    kind = next((word for class_, word in kinds if isinstance(found, class_)), f"of type {named}")
     module = sys.modules[target.partition(":")[0]]
     wants: type[Any] = App if wanted == "an App" else Workflow
     return Stop(USAGE, "USAGE", f"{target} is {kind}, not {wanted}{_offer(module, wants)}")

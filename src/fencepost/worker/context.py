@@ -6,13 +6,24 @@ import asyncio
 import hashlib
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overload
 
+import asyncpg
+
 from fencepost import faults, notes, steps, suspension, values
 from fencepost.authoring import Absent, Arrived, Found, P, R, Step, TimedOut, Workflow, make_step, seconds
-from fencepost.errors import LaunchConflict, LaunchRefused, RunCancelled, RunFailed, SignalRefused, StepOutcomeUnknown
+from fencepost.errors import (
+    BrokenLaw,
+    DatabaseUnavailable,
+    LaunchConflict,
+    LaunchRefused,
+    RunCancelled,
+    RunFailed,
+    SignalRefused,
+    StepOutcomeUnknown,
+)
 from fencepost.steps import Kept, KeptBefore
 from fencepost.suspension import ChildRefused, Resolved, Started, Wait
 from fencepost.words import BoundaryKind
@@ -61,6 +72,14 @@ class Context:
         assert self._leg.engine is not None
         return self._leg.engine
 
+    async def _perform(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do a boundary's work. What a door refuses there is a bug of ours, and not for author code to catch."""
+        try:
+            return await self._engine.perform(work)
+        except (BrokenLaw, DatabaseUnavailable, asyncpg.PostgresError) as error:
+            self._engine.break_off(error)
+            await self._engine.never()
+
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def step(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -85,7 +104,7 @@ class Context:
                     await engine.replay(recorded)
                     return await self._given(step, recorded.state, recorded.value)
             await engine.hold()
-            seq, state, text = await engine.perform(lambda: self._do(step, ordinal, hashed, recorded, args, kwargs))
+            seq, state, text = await self._perform(lambda: self._do(step, ordinal, hashed, recorded, args, kwargs))
             await engine.in_order(seq)
             return await self._given(step, state, text)
 
@@ -237,13 +256,13 @@ class Context:
                 await self._raise_recorded_unknown(recorded)
             if recorded is not None and recorded.resolved:
                 with engine.preparing(recorded):
-                    mapped = await engine.perform(lambda: self._collect(run, recorded.state, recorded.value))
+                    mapped = await self._perform(lambda: self._collect(run, recorded.state, recorded.value))
                 await engine.replay(recorded)
             else:
                 await engine.hold()
-                seq, state, text = await engine.perform(lambda: self._do_map(run, raises=unknown == "raise"))
+                seq, state, text = await self._perform(lambda: self._do_map(run, raises=unknown == "raise"))
                 await engine.in_order(seq)
-                mapped = await engine.perform(lambda: self._collect(run, state, text))
+                mapped = await self._perform(lambda: self._collect(run, state, text))
             if isinstance(mapped, Exception):
                 raise mapped
             return cast("Mapped[R]", mapped)
@@ -341,7 +360,7 @@ class Context:
             except asyncio.CancelledError:
                 leg.abandon(wait, found, armed=armed)
                 raise
-            return cast("Resolved", await engine.perform(lambda: leg.wait(wait, armed=armed)))
+            return cast("Resolved", await self._perform(lambda: leg.wait(wait, armed=armed)))
 
     async def signal(self, run_id: str, name: str, payload: object = None, *, org: str | None = None) -> None:
         """Send a signal to another run, once: the step's key makes a repeat harmless. Raises SignalRefused."""
@@ -408,12 +427,12 @@ class Context:
             armed = recorded is not None and recorded.state == "armed"
             if not armed:
                 child_id = id or _child_id(self.run_id, workflow.name, ordinal)
-                seq = await engine.perform(lambda: self._start(workflow, ordinal, hashed, child_id, text, waits=waits))
+                seq = await self._perform(lambda: self._start(workflow, ordinal, hashed, child_id, text, waits=waits))
                 if not waits:
                     await engine.in_order(seq)
                     return Resolved("child", workflow.name, ordinal, "kept", seq, values.encode(child_id))
             wait = Wait(kind="child", name=workflow.name, ordinal=ordinal)
-            return cast("Resolved", await engine.perform(lambda: self._leg.wait(wait, armed=True)))
+            return cast("Resolved", await self._perform(lambda: self._leg.wait(wait, armed=True)))
 
     async def _start(
         self, workflow: Workflow[Any, Any], ordinal: int, hashed: str, child_id: str, text: str, *, waits: bool
@@ -473,7 +492,7 @@ class Context:
                 text = recorded.value
             else:
                 await engine.hold()
-                seq, _, text = await engine.perform(lambda: self._make(name, ordinal, make))
+                seq, _, text = await self._perform(lambda: self._make(name, ordinal, make))
                 await engine.in_order(seq)
             return await self._decoded(name, text, type_)
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard
 
 from fencepost import faults, notes, values
 from fencepost.authoring import Absent, Found, Step, Unknown, _step_key
@@ -101,6 +101,8 @@ async def execute(
             interrupted = scope.expired() or isinstance(error, asyncio.CancelledError)
             if interrupted and not step.repeatable:
                 return OutOfSight(f"timed out after {step.timeout} s" if scope.expired() else "cancelled from within")
+            if isinstance(error, step.unknown_on):
+                return OutOfSight(f"raised {type(error).__name__}, declared to leave it unknown")
             doc, problem = _judge(step, error, timed_out=scope.expired())
         else:
             await faults.reach("step.end", step=step.name, key=key)
@@ -214,17 +216,21 @@ async def look_up(
             await asyncio.sleep(pause)  # waits: a provider recovers by itself
         try:
             async with asyncio.timeout(step.lookup_timeout):
-                call: Awaitable[Any] = step.lookup(key, *args, **kwargs)
-                answer: Any = await call
+                call: Awaitable[object] = step.lookup(key, *args, **kwargs)
+                answer = await call
+            if not _is_answer(answer):
+                raise TypeError(f"answered {type(answer).__name__}, not Found, Absent or Unknown")
             if isinstance(answer, Found):
                 # What the step's own type cannot read is no value of it: kept, it would stop every replay.
-                values.decode(found_value(cast("Found[Any]", answer)).text, step.returns)
-            elif not isinstance(answer, Absent | Unknown):
-                raise TypeError(f"answered {type(answer).__name__}, not Found, Absent or Unknown")
+                values.decode(found_value(answer).text, step.returns)
         except BaseException as error:
             if task.cancelling() > before or isinstance(error, GeneratorExit):
                 raise
             notes.say("lookup.failed", step=step.name, error=values.describe_error(error, "STEP_FAILED")["message"])
         else:
-            return cast("Found[Any] | Absent | Unknown", answer)
+            return answer
     return Unknown()
+
+
+def _is_answer(said: object) -> TypeGuard[Found[Any] | Absent | Unknown]:
+    return isinstance(said, Found | Absent | Unknown)

@@ -195,6 +195,9 @@ class Leg:
                 return await self._finish("unfit", values.encode_error(doc or {}))
             case "cancelled":
                 return await self._cancelled()
+            case "broken":
+                assert self.engine.problem is not None
+                raise self.engine.problem
             case _:
                 return how
 
@@ -202,7 +205,8 @@ class Leg:
         await self._until_threads_ended()
         if self._lost.is_set():
             return "stale"
-        return await self._finish("failed", values.encode_error({"code": "WORKFLOW_ERROR", "message": "cancelled"}))
+        # Not "failed": that would be kept as a result that came too late, and it is none.
+        return await self._finish("unknown", values.encode_error({"code": "WORKFLOW_ERROR", "message": "cancelled"}))
 
     async def _conclude(self, main: asyncio.Task[Any]) -> str:
         error = asyncio.CancelledError("the code cancelled itself") if main.cancelled() else main.exception()
@@ -376,11 +380,8 @@ class Leg:
                     await faults.reach("park.asked", run=self.claimed.id)
                 answer = await suspension.wait(self.face.db, self.fence, asked, known_seq=self._known_seq, park=park)
             self._heard(engine, answer)
-        except Exception as error:  # a door's refusal of data is a bug of ours: end this leg loudly, never the worker
-            notes.say(
-                "leg.broken", run=self.claimed.id, error=values.describe_error(error, "WORKFLOW_ERROR")["message"]
-            )
-            engine.end("stale")
+        except Exception as error:
+            engine.break_off(error)
         finally:
             self._looking = None
             engine.stir()

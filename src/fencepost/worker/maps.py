@@ -146,9 +146,12 @@ class MapRun:
                     return
                 await self._row(index, known.get(index))
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.concurrency, len(self.source))):
-                group.create_task(hand_out())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.concurrency, len(self.source))):
+                    group.create_task(hand_out())
+        except ExceptionGroup as several:  # a row's failure is a result: what comes out here is a door's refusal
+            raise several.exceptions[0] from None
         await faults.reach("map.done", step=self.step.name)
 
     def _open(self, rows: list[Row]) -> list[int]:
@@ -235,10 +238,9 @@ class MapRun:
             return None
         first = min(self.errors)
         why = values.decode(self.errors[first], dict[str, Any])
-        return StepFailed(
-            "STEP_FAILED", f"{self.failures} of {len(self.source)} rows failed, {self.tolerance} tolerated; the first, {self.rows.keys[first]}: {why.get('message', '')}",
-            step=self.step.name, type=str(why.get("type", "")),
-        )  # fmt: skip
+        many = f"{self.failures} of {len(self.source)} rows failed, {self.tolerance} tolerated"
+        words = f"{many}; the first, {self.rows.keys[first]}: {why.get('message', '')}"
+        return StepFailed("STEP_FAILED", words, step=self.step.name, type=str(why.get("type", "")))
 
 
 def _chunk_end(inputs: Sequence[str], start: int) -> int:

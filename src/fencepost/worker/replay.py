@@ -113,6 +113,7 @@ class Engine:
         self.live = not any(not r.loose for r in recorded) and not self.history
         self.branches: set[asyncio.Task[Any]] = set()
         self.inside: set[asyncio.Task[Any]] = set()  # branches at a boundary
+        self.problem: Exception | None = None
         self.main: asyncio.Task[Any] | None = None  # the workflow's own branch: with its end the code has ended
         self.performing = 0  # boundaries whose work is under way
         self.calls = 0  # calls under way whose answers carry sequence numbers
@@ -248,6 +249,11 @@ class Engine:
         """The leg is over, for this reason; the first one stands."""
         if not self.over.done():
             self.over.set_result((how, doc))
+
+    def break_off(self, problem: Exception) -> None:
+        """A bug of ours (a broken law, data that a door refuses) ends the leg loudly; author code never sees it."""
+        self.problem = problem
+        self.end("broken")
 
     def end_unfit(self, why: str, code: str = "NONDETERMINISM") -> None:
         recorded = [r.words() for r in sorted(self.recorded.values(), key=lambda r: r.seq)]
