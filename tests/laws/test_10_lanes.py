@@ -237,9 +237,18 @@ async def test_work_of_another_lane_is_never_claimed(db: Database, admin: asyncp
     await admit_one(db, release="mine", delay_ms=1)
     stranger = await new_holder(db, release="other")
     await recovery.beat(db, stranger, answered=0, held=[], dead=[], patience=30)
-    for alone in (True, False):
+    own = await admit_one(db, release="other")
+    for found in ([own], []):
         claim = await attempts.claim(
-            db, stranger, next_request(), lane=await lane_of(db, "other"), most=10, cursor="", alone=alone, patience=30
+            db,
+            stranger,
+            next_request(),
+            lane=await lane_of(db, "other"),
+            most=10,
+            cursor="",
+            alone=found == [own],
+            patience=30,
         )
-        assert claim == attempts.Claim()
+        assert [c.fence.rid for c in claim.claimed] == found
+        assert claim.suspect_since is None
     assert await admin.fetchval("select count(*) from fencepost.task where state = 'queued'") == 3

@@ -91,3 +91,6 @@ async def test_a_claim_never_asks_for_more_than_it_was_told_to(db: Database) -> 
     holder = await new_holder(db)
     assert [len(got) for got in await turns(db, holder, most=3, times=4)] == [3, 3, 1, 0]
     assert await claim_all(db, holder, most=0) == ()
+    for n in range(6):
+        await admit_one(db, org=f"org-{n % 2}")
+    assert [len(got) for got in await turns(db, holder, most=3, times=3)] == [3, 3, 0]

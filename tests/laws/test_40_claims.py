@@ -16,7 +16,7 @@ from fencepost.attempts import Claim, Claimed, Deferred
 from fencepost.db import Database
 from fencepost.testing import Clock
 from fencepost.words import Fence
-from tests.support import admit_one, claim_all, claim_one, lane_of, look, new_holder, next_request
+from tests.support import admit_one, claim_all, claim_one, lane_of, look, new_holder, next_request, until_blocked
 from tests.support_runs import (
     arm,
     beat,
@@ -155,6 +155,9 @@ async def test_the_budget_counts_since_an_attempt_last_began(
     claim = await attempts.claim_tree(db, holder, next_request(), root=rid, most=1, patience=30)
     fence = claim.claimed[0].fence
     await attempts.begin(db, fence)
+    assert await look(admin, rid, "deferrals") == (0 if on_lost == "fail" else 19), (
+        "an inline claim is no proof of a beginning"
+    )
     match since:
         case "begun and lost":
             if on_lost == "fail":  # such a loss ends the run; a retry is the way back
@@ -202,17 +205,23 @@ async def test_a_request_older_than_the_newest_is_closed(db: Database, admin: as
 
 
 async def test_of_one_request_asked_twice_at_once_the_second_waits_and_gets_the_same(
-    db: Database, worker_dsn: str
+    db: Database, worker_dsn: str, admin: asyncpg.Connection
 ) -> None:
-    """40.14 The first is on its way when it is given up and asked again."""
+    """40.14 The first is on its way, its transaction open, when it is given up and asked again."""
     for _ in range(4):
         await admit_one(db)
-    holder = await new_holder(db)
-    other = Database(worker_dsn, connections=1)
-    one, two = await asyncio.gather(ask(db, holder, 1, most=2), ask(other, holder, 1, most=2))
-    assert {c.fence for c in one.claimed} == {c.fence for c in two.claimed}
-    assert len(one.claimed) == 2
-    await other.close()
+    holder, lane = await new_holder(db), await lane_of(db)
+    first, second = await asyncpg.connect(worker_dsn), await asyncpg.connect(worker_dsn)
+    asked = (holder, 1, lane, 2, "", True)
+    async with first.transaction():
+        one = await db.call_on(first, "claim_attempts", *asked)
+        again = asyncio.ensure_future(db.call_on(second, "claim_attempts", *asked))
+        await until_blocked(admin, second.get_server_pid())
+    two = await again
+    assert {row["fence"] for row in one} == {row["fence"] for row in two}
+    assert len(one) == len(two) == 2
+    for connection in (first, second):
+        await connection.close()
 
 
 async def test_what_an_answered_request_gave_and_the_worker_does_not_hold_goes_back(

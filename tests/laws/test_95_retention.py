@@ -105,27 +105,28 @@ async def test_scratch_goes_six_hours_after_the_end_and_the_ledger_outlives_it(
 
 
 async def test_what_something_alive_refers_to_stays(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
-    """95.1 The ended child of a living parent, the ended parent of a living child, the origin of a living redrive; once they
-    have ended, all goes."""
+    """95.1 The ended child of a living parent, the ended parent of a living child, the origin of a living redrive and what it
+    started; once they have ended, all goes."""
     await clock.set(NOON)
     dad, kid = await family(db, id="dad")
     await finish(db, kid.fence)
     mum, son = await family(db, id="mum", waits=False)
     await finish(db, mum.fence)
     origin = await running(db, "origin")
-    await keep(db, origin.fence)
+    await child_of(db, origin.fence, "errand", waits=False)
+    await finish(db, (await claim_one(db)).fence)
     await finish(db, origin.fence, "failed")
     assert (await recovery.redrive(db, "default", "origin", new_id="anew", from_step=None, again=[], by="me"))[
         0
     ] == "created"
     await clock.advance(OLD)
     assert await retention.retain(db) == (0, 0)
-    for name in ("dad", "dad-1", "mum", "mum-1", "origin", "anew"):
+    for name in ("dad", "dad-1", "mum", "mum-1", "origin", "errand", "anew"):
         assert await ledger.read_run(db, "default", name) is not None, name
     await finish(db, dad.fence)
     await finish(db, son.fence)
     await finish(db, (await claim_one(db)).fence)
-    assert await retention.retain(db) == (0, 3), "the ended were the living's; what the living were is young"
+    assert await retention.retain(db) == (0, 4), "the ended were the living's; what the living were is young"
     await clock.advance(OLD)
     assert await retention.retain(db) == (0, 3)
     assert await admin.fetchval("select count(*) from fencepost.run") == 0
@@ -158,17 +159,20 @@ async def test_workers_that_nothing_names_any_more_are_forgotten(
     claimed = await running(db, "it")
     named = await holder_of(admin, claimed.fence)
     await finish(db, claimed.fence)
+    waiting = await running(db, "waits for years")
+    parker = await holder_of(admin, waiting.fence)
+    await wait(db, waiting.fence, arm("signal"))
     idle, alive = await new_holder(db), await new_holder(db)
-    for holder in (named, idle):
+    for holder in (named, idle, parker):
         await lose(db, holder)
     await clock.advance(29 * DAY)
     await retention.retain(db)
     ids = "select array_agg(id) from fencepost.incarnation"
-    assert set(await admin.fetchval(ids)) == {named, idle, alive}
+    assert set(await admin.fetchval(ids)) == {named, idle, parker, alive}
     await clock.advance(2 * DAY)
     await retention.retain(db)
     await retention.retain(db)
-    assert await admin.fetchval(ids) == [alive]
+    assert set(await admin.fetchval(ids)) == {alive, parker}
 
 
 async def test_watchers_whose_hour_has_passed_go(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:

@@ -80,9 +80,9 @@ MUTANTS = [
         REFERRED,
     ),
     Mutant(
-        "an ended child of the living stays",
+        "what a redrive took over stays",
         RETENTION,
-        "or exists (select from fencepost.run r join fencepost.task p on p.rid = r.parent where r.rid = _rid)",
+        "or exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid where b.child = _rid)",
         "",
         REFERRED,
     ),
