@@ -70,6 +70,7 @@ def _has_model(value: object) -> bool:
 
 def _without_defaults(value: object, dumped: object) -> object:
     """What was dumped, less the fields of models that nobody set. Where a dump has a shape of its own it stays as it is."""
+    whole: Any = value
     if isinstance(value, list | tuple) and isinstance(dumped, list):
         given, inside = list(cast("Iterable[object]", value)), cast("list[object]", dumped)
         same = len(given) == len(inside)
@@ -80,7 +81,7 @@ def _without_defaults(value: object, dumped: object) -> object:
     if isinstance(value, dict):
         parts = cast("dict[str, object]", value)
         return {key: _without_defaults(parts.get(key), part) for key, part in fields.items()}
-    return _as_set(value, fields) if _has_model(value) else fields
+    return _as_set(whole, fields) if _has_model(value) else fields
 
 
 def _as_set(model: Any, fields: dict[str, object]) -> dict[str, object]:
