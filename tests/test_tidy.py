@@ -361,7 +361,7 @@ def test_every_public_name_says_what_it_is() -> None:
             for word, thing in public.items()
             if (inspect.isclass(thing) or inspect.isroutine(thing))
             and (
-                not (thing.__dict__.get("__doc__") or inspect.isroutine(thing) and thing.__doc__)
+                not (thing.__dict__.get("__doc__") or (inspect.isroutine(thing) and thing.__doc__))
                 or thing.__doc__.startswith(f"{word}(")
             )
         ]

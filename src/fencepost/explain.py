@@ -179,7 +179,9 @@ def _delay(doc: Document) -> Wait:
     task = part(doc, "task")
     trouble = error_of(task.get("trouble"))
     if trouble.get("reason") == "workflow_missing":
-        what = f"a worker that has workflow {doc['name']}: the last one that claimed it does not; it is offered again then"
+        what = (
+            f"a worker that has workflow {doc['name']}: the last one that claimed it does not; it is offered again then"
+        )
     elif trouble.get("reason"):
         what = f"its next try: a worker deferred it for want of {trouble.get('dependency')} ({trouble['reason']})"
     elif trouble.get("code") and task["number"]:

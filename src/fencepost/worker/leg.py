@@ -149,6 +149,8 @@ class Leg:
         await asyncio.wait({main, engine.over}, return_when=asyncio.FIRST_COMPLETED)
         # Branches that the code left behind end with it; what they left unasked is judged before its end is believed.
         await self._unwind(engine)
+        if main.done() and not main.cancelled():
+            main.exception()  # looked at, whoever else judges it: asyncio complains of one that nobody looked at
         if self._timer is not None:
             self._timer.cancel()
         missing = engine.unasked()
