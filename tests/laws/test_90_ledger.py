@@ -175,7 +175,7 @@ async def test_whatever_is_done_in_whatever_order_the_sequences_have_no_gaps(
             case _:
                 await attempts.begin(db, fence) if fence else None
     count = await admin.fetchval("select count(*) from fencepost.ledger")
-    assert count > 50, "the walk went somewhere"
+    assert count > 30, "the walk went somewhere"
 
 
 async def drain(
