@@ -21,7 +21,7 @@ import pytest
 from fencepost import schema
 from fencepost.db import Database
 from fencepost.postgres import TEST_SETTINGS, open_home
-from fencepost.postgres_files import lock
+from fencepost.postgres.files import lock
 from fencepost.testing import Clock, Installation, TemplateDatabase
 from tests import mutants
 from tests.places import HOME, fast_place

@@ -11,7 +11,7 @@ import asyncpg
 
 from fencepost import retention, schema, suspension
 from fencepost.client import Client
-from fencepost.handle import Handle
+from fencepost.client.handle import Handle
 from tests.crash import code, effects
 from tests.crash.boundaries import Boundary, spot
 from tests.crash.scenario import Case, Scenario, caller

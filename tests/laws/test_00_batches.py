@@ -11,8 +11,8 @@ import pytest
 
 from fencepost import admission, attempts, limits, terminal
 from fencepost.admission import Admitted, Conflict, Refused
+from fencepost.client.launching import Desk
 from fencepost.db import Database
-from fencepost.launching import Desk
 from fencepost.ledger import read_run
 from fencepost.words import STALE, Fence
 from tests.support import admit_one, claim_all, lane_of, launch, new_holder

@@ -153,8 +153,8 @@ async def test_an_end_wakes_who_waits_without_a_poll(
     client: Client, db: Database, admin: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The notification is enough; the poll behind it (here an hour away) is for the day it is lost."""
-    monkeypatch.setattr("fencepost.ears.POLL_SECONDS_MAX", 3600.0)
-    monkeypatch.setattr("fencepost.ears.POLL_SECONDS_MIN", 3600.0)
+    monkeypatch.setattr("fencepost.client.ears.POLL_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr("fencepost.client.ears.POLL_SECONDS_MIN", 3600.0)
     for n in range(3):
         handle = await client.start(review)
         waiting = asyncio.ensure_future(handle.result(timeout=20))

@@ -21,7 +21,7 @@ from examples.airports.press import Press
 from examples.airports.work import AIRPORTS, read_rows
 from fencepost.demo import facts
 from fencepost.ledger import Event
-from fencepost.postgres_files import lock
+from fencepost.postgres.files import lock
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = "rows rows_done_once rows_rerun effects unknown resolved_by kills output_sha256 ok".split()

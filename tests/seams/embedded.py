@@ -24,7 +24,7 @@ import pytest
 
 from fencepost import postgres
 from fencepost.postgres import TEST_SETTINGS, find_binaries, open_home
-from fencepost.postgres_files import lock
+from fencepost.postgres.files import lock
 
 SOURCES = str(Path(postgres.__file__).resolve().parent.parent)
 IDLE = 0.05
@@ -171,7 +171,7 @@ def keeper_of(home: Path) -> int:
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = entry.read_bytes()
-            if b"fencepost.keeper" in words and f'"home": "{home}"'.encode() in words:
+            if b"fencepost.postgres.keeper" in words and f'"home": "{home}"'.encode() in words:
                 return int(entry.parent.name)
     return 0
 

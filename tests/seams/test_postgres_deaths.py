@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.postgres import NoPostgres, find_binaries, open_home
-from fencepost.postgres_identity import Identity, environment
+from fencepost.postgres.identity import Identity, environment
 from tests.seams import embedded
 from tests.seams.embedded import (
     IDLE,

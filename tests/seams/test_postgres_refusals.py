@@ -97,8 +97,8 @@ def test_missing_binaries_are_said_before_anything_is_made(
     with pytest.raises(NoPostgres, match="correct FENCEPOST_PG_BIN"):
         open_test(home)
     monkeypatch.delenv("FENCEPOST_PG_BIN")
-    monkeypatch.setattr("fencepost.postgres_binaries._WHEELS", ())
-    monkeypatch.setattr("fencepost.postgres_binaries._SYSTEM", ())
+    monkeypatch.setattr("fencepost.postgres.binaries._WHEELS", ())
+    monkeypatch.setattr("fencepost.postgres.binaries._SYSTEM", ())
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(
         NoPostgres, match=r"pip install 'fencepost\[embedded\]'.*FENCEPOST_PG_BIN.*FENCEPOST_DATABASE_URL"

@@ -8,7 +8,7 @@ from fencepost.cli.say import FAILED, NO_DATABASE, USAGE, Stop
 def translate(error: BaseException) -> Stop | None:
     """The Stop that an exception means for a user; None for a bug of ours."""
     from fencepost import errors, lanes, schema, values
-    from fencepost.postgres_files import NoPostgres
+    from fencepost.postgres.files import NoPostgres
     from fencepost.settings import BadSettings
 
     match error:

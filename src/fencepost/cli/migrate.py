@@ -34,7 +34,7 @@ def migrate(as_sql: bool, check: bool, roles: bool, dsn: str | None, as_json: bo
         raise Stop(USAGE, "USAGE", "--sql prints what --check counts: give one of them")
     settings = read_settings(dsn=dsn)
     if as_sql and settings.database_url is None:
-        from fencepost.schema_script import script
+        from fencepost.cli.script import script
 
         say.plain(script(None, settings.schema, roles=roles))
         return DONE
@@ -48,7 +48,7 @@ async def _migrate(place: Place, *, as_sql: bool, check: bool, roles: bool, as_j
     name = place.settings.schema
     async with _connected(place) as connection:
         if as_sql:
-            from fencepost.schema_script import script
+            from fencepost.cli.script import script
 
             say.plain(script(await schema.installed_version(connection, name), name, roles=roles))
             return DONE

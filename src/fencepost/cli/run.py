@@ -83,7 +83,7 @@ def run(
 
 def _input(workflow: Workflow[Any, Any], given: str | None) -> str:
     """The input's text as given, judged by what the workflow declares. Raises Stop (2), with the path."""
-    from fencepost.launching import judge_input
+    from fencepost.client.launching import judge_input
     from fencepost.values import Undecodable
 
     if given is None and not workflow.takes_input:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fencepost import explain, ledger, schema
 from fencepost.client import Client, Handle
+from fencepost.client.ears import Ear
 from fencepost.db import Database
 from fencepost.demo import facts
 from fencepost.demo.crew import Crew
@@ -17,7 +18,6 @@ from fencepost.demo.facts import Kill
 from fencepost.demo.stage import Stage
 from fencepost.demo.story import Story
 from fencepost.demo.trouble import CannotRun, WentWrong
-from fencepost.ears import Ear
 from fencepost.errors import FencepostError, RunCancelled, RunFailed, RunUnknown
 from fencepost.words import TERMINAL
 

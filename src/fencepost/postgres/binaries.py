@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from fencepost.postgres_files import NoPostgres
+from fencepost.postgres.files import NoPostgres
 
 MAJOR_MIN: Final = 14
 _PROBE_SECONDS: Final = 10.0

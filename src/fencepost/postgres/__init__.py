@@ -5,7 +5,7 @@ kernel drops them at any death, so nothing here trusts a process number:
 
     lease         shared by every client; the keeper takes it alone when the last one has left
     start.lock    held by the one client that is starting a keeper
-    keeper.lock   held by the keeper (fencepost.keeper), the parent of the server
+    keeper.lock   held by the keeper (fencepost.postgres.keeper), the parent of the server
     server.lock   held by the server and every process it forks, however orphaned; nobody starts a server without it
     server.json   where the server listens
 
@@ -31,8 +31,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
-from fencepost.postgres_binaries import find_binaries
-from fencepost.postgres_files import PORT, NoPostgres, explain, handshake, lock, open_file, opened, plain
+from fencepost.postgres.binaries import find_binaries
+from fencepost.postgres.files import PORT, NoPostgres, explain, handshake, lock, open_file, opened, plain
 
 __all__ = ["TEST_SETTINGS", "Home", "NoPostgres", "find_binaries", "lease_free_fds", "open_home"]
 
@@ -58,13 +58,15 @@ TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-# `python -m fencepost.keeper` without the rest of the package, site-packages and the working directory: it needs the
+# `python -m fencepost.postgres.keeper` without the rest of the package, site-packages and the working directory: it needs the
 # standard library only, starts in a fifth of the time, and nobody's json.py becomes part of it.
 _KEEPER: Final = """
 import sys, types
-package = sys.modules["fencepost"] = types.ModuleType("fencepost")
-package.__path__ = [sys.argv.pop(1)]
-from fencepost.keeper import main
+above = sys.argv.pop(1)
+for name in ("fencepost", "fencepost.postgres"):
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = [above + name.removeprefix("fencepost").replace(".", "/")]
+from fencepost.postgres.keeper import main
 main()
 """
 
@@ -252,7 +254,15 @@ def _start_keeper(home: Path, order: Mapping[str, Any]) -> str:
     """Start a detached keeper and return what it answers: the socket directory, or why not."""
     bin_dir = find_binaries(Path(order["bin_dir"]) if order["bin_dir"] else None)
     order = {**order, "bin_dir": str(bin_dir)}
-    command = [sys.executable, "-I", "-S", "-c", _KEEPER, str(Path(__file__).resolve().parent), json.dumps(order)]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _KEEPER,
+        str(Path(__file__).resolve().parent.parent),
+        json.dumps(order),
+    ]
     errors = open_file(home, "keeper.log", os.O_WRONLY | os.O_APPEND)
     try:
         began = os.fstat(errors).st_size

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fencepost.postgres_files import SOCKET_NAME, NoPostgres, explain
-from fencepost.postgres_identity import Program, environment
+from fencepost.postgres.files import SOCKET_NAME, NoPostgres, explain
+from fencepost.postgres.identity import Program, environment
 
 INITDB_SECONDS: Final = 300.0
 SOCKET_BYTES_MAX: Final = 103 if sys.platform == "darwin" else 107

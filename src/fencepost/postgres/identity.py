@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fencepost.postgres_binaries import version_of
-from fencepost.postgres_files import NoPostgres
+from fencepost.postgres.binaries import version_of
+from fencepost.postgres.files import NoPostgres
 
 LINUX: Final = sys.platform.startswith("linux")
 LIBC: Final = ctypes.CDLL(None, use_errno=True)

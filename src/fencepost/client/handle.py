@@ -18,7 +18,7 @@ from fencepost.values import encode
 from fencepost.words import TERMINAL, Status
 
 if TYPE_CHECKING:
-    from fencepost.ears import Ears
+    from fencepost.client.ears import Ears
 
 Out = TypeVar("Out")
 

@@ -1,4 +1,4 @@
-"""The keeper: the detached process that is the parent of an embedded server (`python -m fencepost.keeper ORDER`).
+"""The keeper: the detached process that is the parent of an embedded server (`python -m fencepost.postgres.keeper ORDER`).
 
 It makes the data when there is none, starts `postgres` as its own child, starts it again after a crash, and stops it
 when it can take the lease alone for `idle_seconds`. One line of JSON on standard output says `{"socket": …}` or
@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from fencepost.postgres_data import choose_socket_dir, ensure_data, last_complaint
-from fencepost.postgres_files import PORT, SOCKET_NAME, NoPostgres, explain, handshake, lock, open_file, plain
-from fencepost.postgres_identity import LIBC, LINUX, Program, choose_program, environment
+from fencepost.postgres.data import choose_socket_dir, ensure_data, last_complaint
+from fencepost.postgres.files import PORT, SOCKET_NAME, NoPostgres, explain, handshake, lock, open_file, plain
+from fencepost.postgres.identity import LIBC, LINUX, Program, choose_program, environment
 
 SETTINGS: Final[Mapping[str, str]] = {
     "shared_buffers": "32MB",

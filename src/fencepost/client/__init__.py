@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from fencepost import admission, lanes, limits
 from fencepost.admission import Admission, Admitted, Conflict, Launch
 from fencepost.authoring import Workflow, seconds
+from fencepost.client.ears import Ears
+from fencepost.client.handle import Handle
+from fencepost.client.launching import Desk, as_given, judge_words
 from fencepost.db import Database
-from fencepost.ears import Ears
 from fencepost.errors import LaunchConflict, LaunchRefused, RunNotFound
-from fencepost.handle import Handle
-from fencepost.launching import Desk, as_given, judge_words
 from fencepost.values import check_name
 from fencepost.words import Source
 
