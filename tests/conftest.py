@@ -24,7 +24,7 @@ from fencepost.postgres import TEST_SETTINGS, open_home
 from fencepost.postgres.files import lock
 from fencepost.testing import Clock, Installation, TemplateDatabase
 from tests import mutants
-from tests.places import HOME, fast_place
+from tests.places import HOME, fast_place, sweep
 from tests.support import LOGIN, as_worker
 
 _mine: list[Path] = []
@@ -32,6 +32,7 @@ _mine: list[Path] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     if HOME not in os.environ:
+        sweep()
         place = fast_place() / f"fp-tests-{uuid.uuid4().hex[:12]}"
         os.environ[HOME] = str(place)
         _mine.append(place)

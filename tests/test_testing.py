@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,6 +18,7 @@ from fencepost import faults
 from fencepost.db import Database
 from fencepost.ledger import read_installation
 from fencepost.testing import Clock, Spot, TemplateDatabase, at_point, database, pause_at, raise_at
+from tests.support import admit_one, look
 
 
 async def test_the_clock_stands_where_it_was_set_and_everybody_reads_it(db: Database, clock: Clock) -> None:
@@ -119,3 +122,52 @@ def test_a_process_stops_at_the_nth_time_and_its_parent_is_told(die: bool) -> No
     finally:
         child.kill()
         child.communicate()
+
+
+APP = """
+from fencepost import App
+app = App("paused")
+@app.step()
+async def pay(n: int) -> int:
+    return n
+@app.workflow()
+async def work(ctx) -> int:
+    return sum([await ctx.step(pay, n) for n in range(4)])
+"""
+
+
+def worker(place: Path, dsn: str, *words: str, **how: Any) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "FENCEPOST_DATABASE_URL": dsn, "PYTHONPATH": str(place)}
+    command = [sys.executable, "-m", "fencepost.testing", "worker", *words, "paused_app:app"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how)
+
+
+@pytest.mark.parametrize("how", ["--pause", "--die"])
+async def test_a_worker_process_stops_at_its_spot_and_another_finishes(
+    db: Database, worker_dsn: str, admin: asyncpg.Connection, tmp_path: Path, how: str
+) -> None:
+    (tmp_path / "paused_app.py").write_text(APP)
+    rid = await admit_one(db, "it", name="work")
+    read, write = os.pipe()
+    first = worker(tmp_path, worker_dsn, how, "step.kept:2", "--report-fd", str(write), pass_fds=[write])
+    os.close(write)
+    second = None
+    try:
+        with os.fdopen(read) as told:
+            said = json.loads(await asyncio.to_thread(told.readline))
+        assert (said["point"], said["n"], said["pid"]) == ("step.kept", 2, first.pid)
+        if how == "--pause":
+            assert await look(admin, rid, "state") == "running"
+            first.kill()
+        assert await asyncio.to_thread(first.wait, 20) == -9
+        assert await look(admin, rid, "count(*)", table="boundary") == 2
+        second = worker(tmp_path, worker_dsn)
+        async with asyncio.timeout(60):
+            while await look(admin, rid, "status", table="outcome") is None:  # each look is a round trip
+                assert second.poll() is None
+        assert await look(admin, rid, "output", "number", table="outcome") == ("6", 2)
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.wait()
