@@ -164,18 +164,25 @@ class Driver:
         await self.bury(leg)
 
     async def bury(self, leg: Leg) -> None:
-        """The holder of a leg is judged gone."""
+        """The holder of a leg is judged gone. A sweep passes over what a call of the dead still has locked: the next one finds it."""
         self._holder = None
-        await self.beat([self._holders[leg]])
+        holder = self._holders[leg]
+        await self.beat([holder])
+        while ((await self.show(leg.claimed.id))["task"] or {}).get("holder") == str(holder):
+            await self.beat()
 
-    async def lose_at(self, point: str, *, nth: int = 1, when: Callable[[dict[str, Any]], bool] | None = None) -> Leg:
-        """Run the next leg until the point is reached for the nth time, and lose it there."""
+    async def lose_at(
+        self, point: str, *, nth: int = 1, stand: int | None = None, when: Callable[[dict[str, Any]], bool] | None = None
+    ) -> Leg:
+        """Run the next leg until the point is reached for the nth time, and lose it there. `stand`: from which time on whoever
+        reaches the point goes no further; unset, the nth.
+        """
         leg = await self.one_leg()
 
         async def gone(_: dict[str, Any], n: int) -> None:
             if n == nth:
                 leg.abort("lost")
-            if n >= nth and point.startswith(("step.", "row.", "map.")):  # it stands still, and is unwound there
+            if n >= (stand or nth) and point.startswith(("step.", "row.", "map.")):  # it stands still, and is unwound there
                 await asyncio.Event().wait()
 
         with at_point(point, gone, when=when):
