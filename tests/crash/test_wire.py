@@ -18,8 +18,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fencepost import ears, limits, suspension
-from fencepost.client import Client
+from fencepost import limits, suspension
+from fencepost.client import Client, ears
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.settings import read_settings

@@ -65,12 +65,17 @@ def _has_model(value: object) -> bool:
         return any(map(_has_model, cast("Iterable[object]", value)))
     if isinstance(value, dict):
         return any(map(_has_model, cast("dict[str, object]", value).values()))
+    return _is_set_model(value)
+
+
+def _is_set_model(value: object) -> bool:
     return is_model(type(value)) and hasattr(value, "model_fields_set")
 
 
 def _without_defaults(value: object, dumped: object) -> object:
     """What was dumped, less the fields of models that nobody set. Where a dump has a shape of its own it stays as it is."""
-    whole: Any = value
+    if _is_set_model(value) and isinstance(dumped, dict):
+        return _as_set(value, cast("dict[str, object]", dumped))
     if isinstance(value, list | tuple) and isinstance(dumped, list):
         given, inside = list(cast("Iterable[object]", value)), cast("list[object]", dumped)
         same = len(given) == len(inside)
@@ -81,7 +86,7 @@ def _without_defaults(value: object, dumped: object) -> object:
     if isinstance(value, dict):
         parts = cast("dict[str, object]", value)
         return {key: _without_defaults(parts.get(key), part) for key, part in fields.items()}
-    return _as_set(whole, fields) if _has_model(value) else fields
+    return fields
 
 
 def _as_set(model: Any, fields: dict[str, object]) -> dict[str, object]:
