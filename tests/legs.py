@@ -172,7 +172,12 @@ class Driver:
             await self.beat()
 
     async def lose_at(
-        self, point: str, *, nth: int = 1, stand: int | None = None, when: Callable[[dict[str, Any]], bool] | None = None
+        self,
+        point: str,
+        *,
+        nth: int = 1,
+        stand: int | None = None,
+        when: Callable[[dict[str, Any]], bool] | None = None,
     ) -> Leg:
         """Run the next leg until the point is reached for the nth time, and lose it there. `stand`: from which time on whoever
         reaches the point goes no further; unset, the nth.
@@ -182,7 +187,9 @@ class Driver:
         async def gone(_: dict[str, Any], n: int) -> None:
             if n == nth:
                 leg.abort("lost")
-            if n >= (stand or nth) and point.startswith(("step.", "row.", "map.")):  # it stands still, and is unwound there
+            if n >= (stand or nth) and point.startswith(
+                ("step.", "row.", "map.")
+            ):  # it stands still, and is unwound there
                 await asyncio.Event().wait()
 
         with at_point(point, gone, when=when):

@@ -7,7 +7,21 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeVar, cast, overload
 
 from fencepost import limits
-from fencepost.authoring import Absent, Found, P, R, Registry, Retry, Step, Unknown, Workflow, make_step, make_workflow
+from fencepost.authoring import (
+    Absent,
+    AsyncStep,
+    Found,
+    P,
+    R,
+    Registry,
+    Retry,
+    Step,
+    SyncStep,
+    Unknown,
+    Workflow,
+    make_step,
+    make_workflow,
+)
 from fencepost.values import check_name
 from fencepost.words import OnLost, Source
 
@@ -23,9 +37,22 @@ Out = TypeVar("Out")
 
 class _StepDecorator(Protocol):
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]  # a coroutine function is a function too: the narrower one comes first
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncStep[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> SyncStep[P, R]: ...
+
+
+class _LookedUpDecorator(Protocol[P, R]):
+    """The step has the arguments and the value of its look-up."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a coroutine function is a function too: the narrower one comes first
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncStep[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncStep[P, R]: ...
 
 
 class _WorkflowDecorator(Protocol):
@@ -53,7 +80,7 @@ class App:
         retry: Retry | None = None, timeout: timedelta | float | None = None, errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
         lookup_timeout: timedelta | float = ..., settle: timedelta | float = ..., key_honoured: bool = False,
         unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
-    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Step[P, R]]: ...  # fmt: skip
+    ) -> _LookedUpDecorator[P, R]: ...  # fmt: skip
     @overload
     def step(
         self, *, name: str | None = None, repeatable: bool = False, retry: Retry | None = None, timeout: timedelta | float | None = None,

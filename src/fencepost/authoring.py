@@ -158,6 +158,26 @@ class Step(Generic[P, R]):
         return type_hints(self.function).get("return", Any)
 
 
+class AsyncStep(Step[P, R]):
+    """A step of an async function."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+            """As the function: to be awaited."""
+            ...
+
+
+class SyncStep(Step[P, R]):
+    """A step of a plain function."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """As the function."""
+            ...
+
+
 @dataclass(eq=False)
 class Workflow(Generic[I_contra, O_co]):
     """A declared workflow: `async def name(ctx, input) -> output`, or without an input."""
@@ -241,7 +261,9 @@ def make_step(
     bad = [e for e in (*errors, *unknown_on) if not (isinstance(e, type) and issubclass(e, Exception))]
     if bad:
         raise TypeError(f"{what}: errors and unknown_on must be exception classes, not {bad[0]!r}")
-    return Step(
+    is_async = inspect.iscoroutinefunction(function)
+    step_class: type[Step[..., Any]] = AsyncStep[..., Any] if is_async else SyncStep[..., Any]
+    return step_class(
         function=function, name=check_name(name or function.__name__, "a step's name"), repeatable=repeatable, retry=retry,
         timeout=None if timeout is None else seconds(timeout, f"{what}: timeout"), errors=tuple(errors), lookup=lookup,
         lookup_timeout=seconds(lookup_timeout, f"{what}: lookup_timeout"), settle=seconds(settle, f"{what}: settle", zero=True),

@@ -18,7 +18,20 @@ from typing import Any, Literal
 
 import pytest
 
-from fencepost import Absent, App, Context, Found, Retry, Step, StepFailed, StepOutcomeUnknown, Unknown, recovery, step_key, terminal
+from fencepost import (
+    Absent,
+    App,
+    Context,
+    Found,
+    Retry,
+    Step,
+    StepFailed,
+    StepOutcomeUnknown,
+    Unknown,
+    recovery,
+    step_key,
+    terminal,
+)
 from fencepost.db import Database
 from fencepost.testing import pause_at
 from tests.legs import ORG, Driver, Effects, until
@@ -244,7 +257,15 @@ async def _operator(world: World) -> Any:
         doc = await world.driver.run_until(run)
         return json.loads(doc["output"]), doc["status"]
     answer = await recovery.resolve(
-        world.driver.db, ORG, run, step="pay", ordinal=1, row_key=None, verdict="completed", value='"by hand"', by="a person"
+        world.driver.db,
+        ORG,
+        run,
+        step="pay",
+        ordinal=1,
+        row_key=None,
+        verdict="completed",
+        value='"by hand"',
+        by="a person",
     )
     doc = await world.driver.run_until(run)
     assert doc["output"] in ('"receipt"', '"STEP_FAILED"')
@@ -257,8 +278,10 @@ ACTS: dict[str, Callable[[World], Awaitable[Any]]] = {
 CELLS = [(act, outcome) for act, row in TABLE.items() for outcome in row]
 
 
-@pytest.mark.parametrize(("act", "outcome"), CELLS, ids=lambda value: str(value))
-async def test_what_can_happen_to_a_step(driver: Driver, app: App, effects: Effects, act: str, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("act", "outcome"), CELLS, ids=str)
+async def test_what_can_happen_to_a_step(
+    driver: Driver, app: App, effects: Effects, act: str, outcome: Outcome
+) -> None:
     """50.2, 50.10 The table of the pages, cell by cell."""
     seen, status = await ACTS[act](World(driver, app, effects, outcome))
     assert (seen, status, len(effects.all())) == TABLE[act][outcome]
@@ -331,7 +354,13 @@ ASKED: list[tuple[LookUp, bool, bool, tuple[str, Any, int]]] = [
 
 @pytest.mark.parametrize(("lookup", "honoured", "proven", "expected"), ASKED)
 async def test_what_a_look_up_says_decides(
-    driver: Driver, app: App, effects: Effects, lookup: LookUp, honoured: bool, proven: bool, expected: tuple[str, Any, int]
+    driver: Driver,
+    app: App,
+    effects: Effects,
+    lookup: LookUp,
+    honoured: bool,
+    proven: bool,
+    expected: tuple[str, Any, int],
 ) -> None:
     """50.11 Found is final; Absent permits a run when the key is honoured, or the holder's death is confirmed; nothing else does."""
     asked: list[str] = []
@@ -368,7 +397,9 @@ async def test_what_a_look_up_says_decides(
     assert set(asked) == set(keys), "the look-up is asked with the step's key"
 
 
-async def test_absent_counts_only_when_it_is_said_again_after_the_settle(driver: Driver, app: App, effects: Effects) -> None:
+async def test_absent_counts_only_when_it_is_said_again_after_the_settle(
+    driver: Driver, app: App, effects: Effects
+) -> None:
     """50.11 What a dead holder sent may still arrive: the second answer decides, and the leg sleeps until then."""
     answers: list[Any] = [Absent(), Found("arrived late")]
     asked: list[float] = []
@@ -526,7 +557,11 @@ async def test_the_authors_time_out_is_a_failure_and_the_declared_one_says_so(dr
 
     run = await driver.start(flow)
     await driver.run_losing(run, 2)
-    assert await driver.output(run) == ["STEP_FAILED TimeoutError", "TIMED_OUT TimeoutError", "it did not return within 0.02 s"]
+    assert await driver.output(run) == [
+        "STEP_FAILED TimeoutError",
+        "TIMED_OUT TimeoutError",
+        "it did not return within 0.02 s",
+    ]
     assert tries.count("declared") % 2 == 0
 
 
@@ -563,7 +598,9 @@ def _instant(text: str) -> Any:
     return datetime.fromisoformat(text)
 
 
-async def test_a_retry_on_a_step_that_is_not_repeatable_says_that_nothing_happened(driver: Driver, app: App, effects: Effects) -> None:
+async def test_a_retry_on_a_step_that_is_not_repeatable_says_that_nothing_happened(
+    driver: Driver, app: App, effects: Effects
+) -> None:
     """50.10 Its own class is tried again under the same mark; any other exception is a failure, and not tried again."""
 
     class Busy(Exception):
@@ -608,7 +645,9 @@ async def test_a_class_declared_to_leave_it_unknown_does(driver: Driver, app: Ap
     assert effects.count("pay") == 1
 
 
-async def test_a_result_that_cannot_be_stored_is_a_typed_failure_for_steps_rows_and_runs(driver: Driver, app: App) -> None:
+async def test_a_result_that_cannot_be_stored_is_a_typed_failure_for_steps_rows_and_runs(
+    driver: Driver, app: App
+) -> None:
     """50.10, 00.5 With the path of what is wrong; the same on replay; an argument is refused before anything begins."""
     from fencepost.values import Unstorable
 
@@ -838,7 +877,9 @@ async def test_an_unknown_beside_steps_that_went_on_is_resolved_all_the_same(
         assert await driver.output(run) == ["by hand" if verdict == "completed" else "receipt 2", 4]
 
 
-async def test_a_result_that_came_after_the_loss_is_evidence_and_is_accepted_by_one_word(driver: Driver, app: App, effects: Effects) -> None:
+async def test_a_result_that_came_after_the_loss_is_evidence_and_is_accepted_by_one_word(
+    driver: Driver, app: App, effects: Effects
+) -> None:
     """50.2 The mark names its fence: the dead fence's commit is kept as evidence; the record does not change by it."""
     go = asyncio.Event()
 

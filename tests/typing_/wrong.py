@@ -1,0 +1,120 @@
+"""Typical mistakes. Each must be an error of both checkers, on its line, marked `# wrong`."""
+
+from __future__ import annotations
+
+# ruff: noqa: B018, F841
+from fencepost import Absent, App, Context, Found, Retry, Unknown
+from tests.typing_.models import Line, Receipt, Sheet
+
+app = App("wrong")
+
+
+@app.step(repeatable=True)
+async def read(sheet: Sheet, *, skip: int = 0) -> list[Line]:
+    return []
+
+
+@app.step(repeatable=True)
+def count(line: Line) -> int:
+    return line.count
+
+
+async def find_other(key: str, lines: list[Sheet]) -> Found[Receipt] | Absent | Unknown:
+    return Absent()
+
+
+async def find_text(key: str, lines: list[Line]) -> Found[str] | Absent | Unknown:
+    return Found(key)
+
+
+async def find_nothing(key: str, lines: list[Line]) -> str:
+    return key
+
+
+@app.step(lookup=find_other)  # wrong
+async def pay(lines: list[Line]) -> Receipt:
+    return Receipt(number="", lines=lines)
+
+
+@app.step(lookup=find_text)  # wrong
+async def pay_text(lines: list[Line]) -> Receipt:
+    return Receipt(number="", lines=lines)
+
+
+@app.step(lookup=find_nothing)  # wrong
+async def pay_nothing(lines: list[Line]) -> Receipt:
+    return Receipt(number="", lines=lines)
+
+
+@app.step(lookup=find_text)  # wrong
+def pay_in_thread(lines: list[Line]) -> Receipt:
+    return Receipt(number="", lines=lines)
+
+
+@app.step(retry=4)  # wrong
+async def retried() -> None: ...
+
+
+@app.step(timeout="5s")  # wrong
+async def timed() -> None: ...
+
+
+@app.step(errors=["ValueError"])  # wrong
+async def named() -> None: ...
+
+
+@app.workflow(on_lost="again")  # wrong
+async def lost(ctx: Context) -> None: ...
+
+
+@app.workflow()  # wrong
+async def three(ctx: Context, a: int, b: int) -> None: ...
+
+
+@app.workflow()  # wrong
+def not_async(ctx: Context, a: int) -> None: ...
+
+
+@app.workflow()
+async def kid(ctx: Context, line: Line) -> Receipt:
+    return Receipt(number="", lines=[line])
+
+
+@app.workflow()
+async def flow(ctx: Context, sheet: Sheet) -> Receipt:
+    await ctx.step(read, "path")  # wrong
+    await ctx.step(read)  # wrong
+    await ctx.step(read, sheet, skip="no")  # wrong
+    await ctx.step(read, sheet, jump=1)  # wrong
+    await ctx.step(read(sheet))  # wrong
+    await ctx.step(count(Line("a")))  # wrong
+    await count(Line("a"))  # wrong
+    text: str = await ctx.step(count, Line("a"))  # wrong
+    lines = ctx.step(read, sheet)
+    lines.append(Line("a"))  # wrong
+    await ctx.map(count, [sheet], key="path")  # wrong
+    await ctx.map(count, [Line("a")])  # wrong
+    await ctx.map(count, [Line("a")], key=lambda line: line.nothing)  # wrong
+    numbers: list[str] = await ctx.map(count, [Line("a")], key="id")  # wrong
+    await ctx.map(count, [Line("a")], key="id", unknown="ignore")  # wrong
+    await ctx.sleep(2)  # wrong
+    await ctx.sleep("nap", "2s")  # wrong
+    note: Line = await ctx.wait_for("note", Line, within=3)  # wrong
+    await ctx.wait_for(Line)  # wrong
+    first = await ctx.wait_for_first(("a", Line), within=3)
+    first.value.count  # wrong
+    await ctx.run_child(kid)  # wrong
+    await ctx.run_child(kid, sheet)  # wrong
+    await ctx.run_child(count, Line("a"))  # wrong
+    done: Line = await ctx.run_child(kid, Line("a"))  # wrong
+    await ctx.signal("run", 3)  # wrong
+    return "a receipt"  # wrong
+
+
+async def outside() -> None:
+    await app.start(flow, "sheet")  # wrong
+    await app.start(flow)  # wrong
+    handle = await app.start(flow, Sheet(path=""))
+    text: str = await handle.result()  # wrong
+    Retry()  # wrong
+    Retry(2, on=TimeoutError)  # wrong
