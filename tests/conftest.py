@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ _mine: list[Path] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has its background jobs ignore Ctrl-C, and what they start: the processes under test are not to inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if HOME not in os.environ:
         sweep()
         place = fast_place() / f"fp-tests-{uuid.uuid4().hex[:12]}"
