@@ -383,3 +383,15 @@ async def test_an_operator_may_wake_what_waits_out_a_delay_and_nothing_else(
     assert await recovery.wake(db, "default", "nobody") == ("unknown_run", None)
     await finish(db, working.fence)
     assert await recovery.wake(db, "default", "working") == ("refused", "completed")
+
+
+async def test_a_signal_is_for_the_wait_of_its_name(db: Database, admin: asyncpg.Connection) -> None:
+    """60.3 Signals of another name stay for their own wait, in the line and for a parked run alike."""
+    claimed = await running(db, "it")
+    await send(db, "it", "other", "7")
+    assert isinstance(await wait(db, claimed.fence, arm("signal", "review")), Parked)
+    await send(db, "it", "other", "8")
+    assert await look(admin, claimed.fence.rid, "state") == "parked"
+    await send(db, "it", "review", "9")
+    assert await boundary(admin, claimed.fence.rid, "review", "state", "value", kind="signal") == ("arrived", "9")
+    assert await admin.fetchval("select count(*) from fencepost.signal where taken is null") == 2

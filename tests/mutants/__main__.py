@@ -88,7 +88,7 @@ def run(mutant: Mutant, place: Path) -> tuple[str, bool]:
     tests = [f"tests/laws/{test}" if not test.startswith("tests/") else test for test in mutant.tests]
     with tempfile.TemporaryFile("w+") as out:
         code = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no", *tests],
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=short", *tests],
             env=os.environ | {mutants.WORN: mutant.key, HOME: str(place)},
             stdout=out, stderr=subprocess.STDOUT, check=False, timeout=SECONDS,
         ).returncode  # fmt: skip
@@ -96,7 +96,7 @@ def run(mutant: Mutant, place: Path) -> tuple[str, bool]:
         text = out.read()
     # An error is red only where it is what `lawful` found when the test was over.
     red = re.findall(r"^FAILED (\S+?::\S+)", text, re.MULTILINE) or re.findall(
-        r"^ERROR (\S+?::\S+) - AssertionError", text, re.MULTILINE
+        r"^_+ ERROR at teardown of (\S+)", text, re.MULTILINE
     )
     if code == 1 and red:
         return red[0].removeprefix("tests/laws/"), True

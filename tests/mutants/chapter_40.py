@@ -232,8 +232,9 @@ MUTANTS = [
     Mutant(
         "what was not answered is not given back",
         "85_recovery.sql",
-        "where t.holder = _id and t.request <= _answered\n     and not exists",
-        "where t.holder = _id\n     and not exists",
+        "t.request <= _answered",
+        "true",
         ("test_40_claims.py::test_what_an_answered_request_gave_and_the_worker_does_not_hold_goes_back",),
+        3,
     ),
 ]

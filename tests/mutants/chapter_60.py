@@ -179,7 +179,7 @@ MUTANTS = (
         ROOMS,
         "where g.rid = _rid and g.name = w.name and",
         "where g.rid = _rid and",
-        ("test_60_suspension.py::test_signals_of_one_name_are_delivered_in_the_order_sent_each_to_one_wait",),
+        ("test_60_suspension.py::test_a_signal_is_for_the_wait_of_its_name",),
     ),
     Mutant(
         "a childs end wakes its parent",
