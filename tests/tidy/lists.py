@@ -46,6 +46,8 @@ LONG_FILES: dict[str, str] = {
     "tests/laws/test_schema.py": "one schema under every name, by both roads",
     "tests/laws/test_50_replay.py": "the programs of law 50.4, told apart only together",
     "tests/laws/test_50_unknown.py": "one table, cell by cell: what can happen to a step",
+    "tests/laws/test_50_maps.py": "law 50.6 and what becomes of rows, told apart only together",
+    "src/fencepost/worker/context.py": "the author's face: every word with its overloads and what it promises",
     "src/fencepost/worker/leg.py": "one leg from its claim to its end; its waits are the room it may lose next",
     "src/fencepost/worker/replay.py": "one order of results; what looks at tasks is in branches.py",
 }
