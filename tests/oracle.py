@@ -98,24 +98,24 @@ class Oracle(Legs):
         if not run.ended:
             return "refused"
         aside = set() if start is None else {p for p in run.history if int(p.partition("/")[0]) >= int(start)}
-        again = {
-            p.partition("/")[0] for p in aside if run.history[p].state != "failed" and run.kind(p) not in REPEATABLE
+        done = {
+            p for p in aside if run.history[p].state != "failed" and not (run.op(p)["do"] == "map" and "/" not in p)
         }
+        again = {p.partition("/")[0] for p in done if run.kind(p) not in REPEATABLE}
         if again - named:
             return "refused"
         new = self.start(new_id, run.tag, run.workflow, run.ops)
         for place, r in run.history.items():
             if place not in aside and r.state != "failed":
-                new.history[place] = Record(r.state, r.value, died=r.died, proven=r.proven)
+                new.history[place] = Record(r.state, r.value, proven=r.proven)
         new.ever_told = {p for p in run.ever_told if start is None or int(p) < int(start)}
         return "created"
 
     # ── time and the worker ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def tick(self, seconds: float) -> list[str]:
-        """Time passes, and a living worker has beaten since: what is due is woken. Legs that slept and went on."""
+    def tick(self, seconds: float) -> None:
+        """Time passes, and a living worker has beaten since: what is due is woken."""
         self.now += seconds
-        slept = [r for r in self.runs.values() if r.inside and r.inside.phase == "settling"]
         for run in self.runs.values():
             for record in run.history.values():
                 if (
@@ -126,10 +126,6 @@ class Oracle(Legs):
                 ):
                     record.state, run.losses = "timed_out", 0
                     self._wake(run)
-        for run in slept:
-            self._go(run)
-        self._bury()
-        return [run.id for run in slept]
 
     def due(self) -> list[str]:
         """Runs that a worker which claims must get."""

@@ -8,7 +8,6 @@ from typing import Any
 from tests.oracle_records import (
     REPEATABLE,
     RETRY_SPAN,
-    SETTLE,
     STEP_TRIES,
     WORKFLOW_TRIES,
     AnyOf,
@@ -99,7 +98,7 @@ class Legs:
         if place in run.told:
             run.met_unknown |= record is not None and record.state == "marked"
             raise run.told[place]
-        if inside is not None and inside.place == place and inside.phase != "settling":
+        if inside is not None and inside.place == place:
             n, phase, failed, run.inside = inside.n, inside.phase, inside.failed, None
         elif record is not None and record.state == "kept":
             return record.value
@@ -133,17 +132,14 @@ class Legs:
 
     def _ask(self, run: Run, place: str, kind: str, record: Record) -> str | None:
         """50.2, 50.11: what a marked step's look-up says. None: it may run."""
-        run.inside = None
         if kind in {"found", "honoured"} and place not in run.answers:
             n = self.effects.get((run.tag, place))
             if n is not None:
                 return self._commit(run, place, Record("kept", f"{place}@{n}")).value
             if kind == "honoured":
                 return None
-            if record.proven and record.died is not None:
-                if self.now >= record.died + SETTLE:
-                    return None
-                self._stand(run, Inside(place, 0, "settling", 0))  # the leg sleeps meanwhile
+            if record.proven:  # asked again after `settle`, which the leg sleeps through
+                return None
         run.met_unknown = True
         run.answers[place] = Raised("unknown", [])
         if "/" not in place:
@@ -258,8 +254,8 @@ class Legs:
         assert run.held
         assert run.inside is not None
         record = run.history.get(run.inside.place)
-        if record is not None and record.state == "marked" and run.inside.phase != "settling":
-            record.died, record.proven = self.now, proven
+        if record is not None and record.state == "marked":
+            record.proven = proven
         if not proven:
             self.zombies.append((run, run.inside))
         run.held, run.inside = False, None

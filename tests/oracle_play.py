@@ -12,7 +12,6 @@ import uuid
 from typing import Any
 
 from fencepost import LaunchConflict, RunNotFound, SignalRefused, attempts, recovery, terminal
-from fencepost.testing import at_point
 from fencepost.worker.leg import Leg
 from tests import oracle_workflows
 from tests.oracle_records import Disagreement, Run
@@ -28,11 +27,10 @@ class Game(Seat):
     async def move(self, name: str, /, **how: Any) -> None:
         """Make a move on both sides; raise AssertionError where they disagree."""
         self.moves.append([name, how])
-        asked = {"point": "statement.executed", "when": lambda facts: facts["door"] == "ask_mark"}
-        with at_point(action=lambda *_: self.slept.set(), **asked):
-            async with asyncio.timeout(10):
-                await getattr(self, f"on_{name}")(**how)
-                await self.compare()
+        async with asyncio.timeout(10):
+            await self.heed_ended()
+            await getattr(self, f"on_{name}")(**how)
+            await self.compare()
 
     # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,9 +166,8 @@ class Game(Seat):
         return True
 
     async def _rest(self, held: Held, run: Run) -> bool:
-        """Let a leg go on until it is over (True), or stands at a gate, or sleeps until its look-up is asked again."""
-        settling = run.inside is not None and run.inside.phase == "settling"
-        reached = self.slept if settling else self.world.reached[run.tag]
+        """Let a leg go on until it is over (True) or stands at a gate."""
+        reached = self.world.reached[run.tag]
         waiting = asyncio.ensure_future(reached.wait())
         await asyncio.wait({held.task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -180,7 +177,7 @@ class Game(Seat):
         return held.task.done()
 
     async def on_release(self, which: int) -> None:
-        run = self._one(which, [r for r in self._runs() if r.inside and r.inside.phase != "settling"])
+        run = self._one(which, [r for r in self._runs() if r.held])
         if run is None:
             return
         assert run.inside is not None
@@ -249,10 +246,7 @@ class Game(Seat):
             return
         index = which % len(self.zombies)
         held, at = self.zombies.pop(index)
-        run, inside = self.oracle.zombies[index]
-        if run.kind(inside.place) in {"careful", "patient"}:
-            self.zombies.insert(index, (held, at))
-            return
+        run, _ = self.oracle.zombies[index]
         self.oracle.release_zombie(index)
         if at in self.world.standing:
             self.world.standing[at].set()
@@ -265,9 +259,7 @@ class Game(Seat):
     async def _pass(self, seconds: float) -> None:
         await self.table.clock.advance(seconds)
         await self._beat()
-        for id in self.oracle.tick(seconds):
-            if await self._rest(self.held[id], self.oracle.runs[id]):
-                del self.held[id]
+        self.oracle.tick(seconds)
 
     async def _beat(self, dead: uuid.UUID | None = None) -> None:
         """Every living worker beats, and heeds what it is told."""

@@ -10,7 +10,6 @@ REPEATABLE = {"again", "patient", "row_again"}
 STEP_TRIES = {"patient": 3, "careful": 3}
 WORKFLOW_TRIES = 3
 RETRY_SPAN = (10.0, 20.0)  # a delay of 20 s, with jitter
-SETTLE = 0.02
 LOSSES = 5  # 40.15
 
 
@@ -52,13 +51,12 @@ class Record:
     value: Any = None
     due: float | None = None
     names: tuple[str, ...] = ()
-    died: float | None = None  # when the holder of the mark was lost
-    proven: bool = False  # by proof of death, not by silence
+    proven: bool = False  # the mark's holder is dead by proof, not only silent
 
 
 @dataclass
 class Inside:
-    """Where a leg stands: in the n-th call of the step at this place, before or after its effect; or before the call, settling."""
+    """Where a leg stands: in the n-th call of the step at this place, before or after its effect."""
 
     place: str
     n: int
@@ -105,5 +103,8 @@ class Run:
             p for p, r in self.history.items() if r.state == "marked" and not (self.inside and self.inside.place == p)
         ]
 
+    def op(self, place: str) -> dict[str, Any]:
+        return self.ops[int(place.partition("/")[0])]
+
     def kind(self, place: str) -> str:
-        return self.ops[int(place.partition("/")[0])]["kind"]
+        return self.op(place)["kind"]

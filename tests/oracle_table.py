@@ -88,7 +88,6 @@ class Seat:
         self.holder: uuid.UUID | None = None
         self.request = 0
         self.held: dict[str, Held] = {}
-        self.slept = asyncio.Event()  # a mark was asked after, and its holder may be alive for some time yet
         self.zombies: list[tuple[Held, tuple[str, str, int]]] = []
         self.events: dict[str, list[str]] = {}
         self.listed: dict[str, tuple[str, int, int]] = {}
@@ -99,9 +98,22 @@ class Seat:
     async def _listed(self) -> list[ledger.Listed]:
         return await ledger.read_runs(self.table.db, org=self.org, statuses=None, name=None, before=None, limit=500)
 
+    async def heed_ended(self) -> None:
+        """A leg may hear of its cancel before its worker's beat does: by any door that it asks, or by looking after its waits."""
+        ended = []
+        for id, held in self.held.items():
+            if self.oracle.runs[id].cancelling and await self._handle(self.oracle.runs[id]).status() == "cancelled":
+                await held.task
+                ended.append(id)
+        for id in ended:
+            del self.held[id]
+        self.oracle.heed(ended)
+
     async def compare(self) -> None:
-        runs = self.oracle.runs
-        listed = {line.run_id: line for line in await self._listed()}
+        runs, listed = self.oracle.runs, {line.run_id: line for line in await self._listed()}
+        if any(runs[id].cancelling and listed[id].status == "cancelled" for id in self.held):
+            await self.heed_ended()
+            return await self.compare()
         assert set(listed) == set(runs), f"runs {set(listed) ^ set(runs)} are known to one side only"
         for id, run in runs.items():
             line = listed[id]
@@ -115,6 +127,7 @@ class Seat:
                 await self._compare_events(run)
                 self.listed[id] = seen
         self._compare_begun()
+        return None
 
     def _compare_begun(self) -> None:
         for at in self.world.begun.keys() | self.oracle.begun.keys():

@@ -26,7 +26,7 @@ from fencepost.errors import (
 )
 from fencepost.steps import Kept, KeptBefore
 from fencepost.suspension import ChildRefused, Resolved, Started, Wait
-from fencepost.words import BoundaryKind
+from fencepost.words import BoundaryKind, Cancelling, Stale
 from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up
 from fencepost.worker.maps import Mapped, MapRun, judge_rows
 from fencepost.worker.replay import TOLD, Engine, Recorded
@@ -132,24 +132,26 @@ class Context:
             found = await self._resolve_mark(step, ordinal, key, args, kwargs)
             if isinstance(found, Ran):
                 return await self._keep("step", step.name, ordinal, hashed, found, repeatable=step.repeatable)
+        timeout_ms = None if step.longest is None else int(step.longest * 1000)
+
+        async def mark(*, again: bool) -> steps.Marking | Stale | Cancelling:
+            return await steps.mark(
+                leg.face.db, leg.fence, step.name, ordinal, hash=hashed, repeatable=step.repeatable, timeout_ms=timeout_ms, again=again
+            )  # fmt: skip
+
+        async def may_go_on() -> bool:  # by a dead fence, or after a cancel, nothing more is begun (laws 40.4, 80.4)
+            return isinstance(await mark(again=False), str)
+
         if not step.repeatable or step.timeout is not None:
-            timeout_ms = None if step.longest is None else int(step.longest * 1000)
-            marking = await steps.mark(
-                leg.face.db,
-                leg.fence,
-                step.name,
-                ordinal,
-                hash=hashed,
-                repeatable=step.repeatable,
-                timeout_ms=timeout_ms,
-                again=marked_before,
-            )
+            marking = await mark(again=marked_before)
             if not isinstance(marking, str):
                 await leg.gone(marking)
             elif marking != "marked":
                 await self._unknown("step", step.name, ordinal)
             await faults.reach("step.marked", step=step.name, key=key)
-        outcome = await execute(leg.face, leg.threads, step, key, args, kwargs)
+        outcome = await execute(
+            leg.face, leg.threads, step, key, args, kwargs, may_go_on=None if step.repeatable else may_go_on
+        )
         if isinstance(outcome, OutOfSight):
             answer = await look_up(
                 step, key, args, kwargs
@@ -168,9 +170,8 @@ class Context:
             gone_ms = await steps.ask_mark(self._leg.face.db, self._leg.fence.rid, step.name, ordinal)
             if gone_ms is None:
                 await self._unknown("step", step.name, ordinal)
-            await asyncio.sleep(
-                max(0.0, step.settle - gone_ms / 1000)
-            )  # waits: what a dead holder sent may still arrive
+            left = max(0.0, step.settle - gone_ms / 1000)
+            await asyncio.sleep(left)  # waits: what a dead holder sent may still arrive
             answer = await look_up(step, key, args, kwargs)
         if isinstance(answer, Found):
             return found_value(answer)
@@ -225,7 +226,8 @@ class Context:
         told.asked = True
         if told.key in self._leg.told:
             await self._engine.replay(told)
-            self._leg.met_unknown |= not recorded.resolved
+            # Unresolved still (law 40.6)? Of a map's rows only the door that ends the leg knows.
+            self._leg.met_unknown |= recorded.state == "marked"
             raise StepOutcomeUnknown(recorded.name, recorded.ordinal, values.decode(told.value or "[]", list[str]))
 
     # ── maps ─────────────────────────────────────────────────────────────────────────────────────────────────────────

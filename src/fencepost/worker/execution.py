@@ -78,9 +78,12 @@ class Threads:
 
 
 async def execute(
-    face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Outcome:
+    face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    *, may_go_on: Callable[[], Awaitable[bool]] | None = None,
+) -> Outcome:  # fmt: skip
     """Run a step's function until it returns, fails for good, or goes out of sight. A cancellation passes through.
+
+    `may_go_on`: asked before every further try; False ends it with the failure of the last.
 
     What counts is whether the branch was cancelled or timed out, not what the function made of it: an exception that it raises
     then says nothing about what happened (law 50.10). A value that it returns all the same is one.
@@ -115,6 +118,8 @@ async def execute(
             "step.retry", step=step.name, failed=failed, error=values.describe_error(problem, "STEP_FAILED")["message"]
         )
         await asyncio.sleep(retry.pause(failed, random.random()))  # waits: the author's declared back-off
+        if may_go_on is not None and not await may_go_on():
+            return Broke(doc)
 
 
 def _judge(step: Step[..., Any], error: BaseException, *, timed_out: bool) -> tuple[str, BaseException]:

@@ -192,7 +192,14 @@ class MapRun:
         await self._do(index, key, args)
 
     async def _do(self, index: int, key: str, args: tuple[Any, ...]) -> None:
-        outcome = await execute(self.leg.face, self.leg.threads, self.step, key, args, {})
+        leg, step = self.leg, self.step
+
+        async def may_go_on() -> bool:
+            return isinstance(await steps.mark_row(leg.face.db, leg.fence, self.mid, index), str)
+
+        outcome = await execute(
+            leg.face, leg.threads, step, key, args, {}, may_go_on=None if step.repeatable else may_go_on
+        )
         if isinstance(outcome, Ran | Broke):
             await self._keep(index, outcome)
             return
