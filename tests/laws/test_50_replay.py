@@ -544,11 +544,13 @@ async def test_a_retry_ends_with_its_tries(driver: Driver, app: App) -> None:
     assert (await driver.error(run))["code"] == "STEP_FAILED"
 
 
+@pytest.mark.parametrize("parks", [True, False])
 async def test_a_wait_armed_before_a_declared_retry_is_answered_when_it_is_asked_for_again(
-    driver: Driver, app: App
+    driver: Driver, app: App, parks: bool
 ) -> None:
     """50.10, 60.2 Also if its signal came while the code was somewhere else: nobody's look throws away what is asked for later."""
     tries: list[int] = []
+    go = asyncio.Event()
 
     @app.step(repeatable=True)
     async def first_fails() -> int:
@@ -556,6 +558,10 @@ async def test_a_wait_armed_before_a_declared_retry_is_answered_when_it_is_asked
         if len(tries) == 1:
             raise OSError("once")
         return 1
+
+    @app.step(repeatable=True)
+    async def keeps_the_leg() -> None:
+        await go.wait()
 
     @app.workflow(retry=Retry(2, on=(StepFailed,), delay=0))
     async def flow(ctx: Context) -> list[int]:
@@ -565,7 +571,9 @@ async def test_a_wait_armed_before_a_declared_retry_is_answered_when_it_is_asked
             await ctx.step(first_fails)
             return [await waits]
         await ctx.step(first_fails)
+        beside = asyncio.create_task(ctx.sleep("nap", 0) if parks else ctx.step(keeps_the_leg))
         other = await ctx.wait_for("t", int)
+        await beside
         return [other, await ctx.wait_for("s", int)]
 
     run = await driver.start(flow)
@@ -575,12 +583,25 @@ async def test_a_wait_armed_before_a_declared_retry_is_answered_when_it_is_asked
         else:
             await driver.beat()
     assert driver.endings[-1] == "retrying"
-    assert await driver.run_one_leg() == "parked"
-    await driver.signal(run, "s", 1)
-    for leg in await driver.claim():
-        assert await driver.finish(leg) == "parked"
-    await driver.signal(run, "t", 2)
-    await driver.run_until(run)
+    leg = await driver.one_leg()
+    task = asyncio.create_task(leg.run())
+    if parks:
+        assert await task == "parked"
+        await driver.signal(run, "s", 1)
+        for leg in await driver.claim():
+            assert await driver.finish(leg) == "parked"
+        await driver.signal(run, "t", 2)
+        await driver.run_until(run)
+    else:
+        await until(leg, lambda one: one._timer is not None and one._looking is None)
+        await driver.signal(run, "s", 1)
+        leg.hint()
+        await until(leg, lambda one: not one._hinted and one._looking is None and one._timer is not None)
+        await driver.signal(run, "t", 2)
+        leg.hint()
+        await until(leg, lambda one: not one._waits)
+        go.set()
+        assert await task == "completed"
     assert await driver.output(run) == [2, 1]
 
 

@@ -336,8 +336,10 @@ async def test_a_background_branch_nobody_awaits_ends_with_the_code(driver: Driv
     async def flow(ctx: Context) -> int:
         async def back() -> None:
             await ctx.step(begun, 1)
-            await ctx.wait_for("never", int)
-            await ctx.step(begun, 2)
+            try:
+                await ctx.wait_for("never", int)
+            finally:
+                await ctx.step(begun, 2)
 
         keep = asyncio.create_task(back())
         await ctx.step(front)
