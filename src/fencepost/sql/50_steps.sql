@@ -160,9 +160,6 @@ begin
        set state = 'open', seq = null, opened_seq = excluded.opened_seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
            repeatable = excluded.repeatable, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at;
     update fencepost.task t set seq = t.seq + 1 where t.rid = _rid;
-    -- 50.10: what failed in it is asked again with it.
-    update fencepost.row r set state = 'again', value = null, seq = null, at = v_now
-      from fencepost.map m where m.rid = _rid and m.name = _name and m.ordinal = _ordinal and r.mid = m.mid and r.state in ('failed', 'skipped');
   end if;
   insert into fencepost.map (rid, name, ordinal, total) values (_rid, _name, _ordinal, 0) on conflict (rid, name, ordinal) do nothing;
   select m.mid, m.total, m.whole into v_map from fencepost.map m where m.rid = _rid and m.name = _name and m.ordinal = _ordinal;
