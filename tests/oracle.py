@@ -182,6 +182,8 @@ class Oracle(Legs):
             self.effects[run.tag, inside.place] = inside.n
         if op["kind"] not in REPEATABLE and "/" not in inside.place and not run.ended:
             failed = inside.phase == "before" and inside.n <= fails
+            if failed and op["kind"] == "doubtful":
+                return
             run.late[inside.place] = (
                 self._failure(op["kind"]) if failed else Record("kept", f"{inside.place}@{inside.n}")
             )

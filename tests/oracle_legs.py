@@ -123,6 +123,8 @@ class Legs:
                     failed, phase, gate = failed + 1, "", None
                     if failed < STEP_TRIES.get(kind, 1):
                         continue
+                    if kind == "doubtful":  # declared to leave it unknown (50.10)
+                        self._ask(run, place, kind, run.history[place])
                     self._commit(run, place, self._failure(kind))
                     raise Raised(*run.history[place].value)
                 self.effects[run.tag, place] = n

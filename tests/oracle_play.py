@@ -240,6 +240,32 @@ class Game(Seat):
             await self.on_lose([r for r in self._runs() if r.held].index(run))
             await self.compare()
 
+    async def on_haunt(self, which: int, phase: str, soon: bool) -> None:
+        """A holder that fell silent goes on, before or while another stands where it stood (40.3)."""
+        held = [r for r in self._runs() if r.held]
+        run = self._one(which, held)
+        if run is None or run.inside is None:
+            return
+        if not soon:
+            self.oracle.gates[run.tag, run.inside.place] = phase
+            self.world.gates = dict(self.oracle.gates)
+        await self.on_lose(held.index(run), silent=True)
+        if not soon:
+            await self.on_settle()
+        await self.compare()
+        await self.on_release_zombie(len(self.zombies) - 1)
+
+    async def on_cancel_inside(self, which: int) -> None:
+        """A run is cancelled while its code runs, and its code goes on before it is told (80.4)."""
+        held = [r for r in self._runs() if r.held]
+        run = self._one(which, held)
+        if run is None:
+            return
+        await self.on_cancel(self._runs().index(run))
+        await self.compare()
+        if run.held:
+            await self.on_release([r for r in self._runs() if r.held].index(run))
+
     async def on_release_zombie(self, which: int) -> None:
         """40.3, 40.4."""
         if not self.zombies:

@@ -41,6 +41,10 @@ class Broken(Exception):
     """Nobody declares this one."""
 
 
+class Doubt(Exception):
+    """Declared by the step `doubtful`: when this was raised, nobody knows."""
+
+
 class World:
     """What steps have begun and done, and the gates they stand at: (tag of the run, place in its program)."""
 
@@ -102,6 +106,11 @@ async def declared(tag: str, place: str, fails: int) -> str:
     return await WORLD.act(tag, place, fails, Rejected)
 
 
+@app.step(unknown_on=[Doubt])
+async def doubtful(tag: str, place: str, fails: int) -> str:
+    return await WORLD.act(tag, place, fails, Doubt)
+
+
 async def look(key: str, tag: str, place: str, fails: int) -> Found[str] | Absent | Unknown:
     n = WORLD.effects.get((tag, place))
     return Absent() if n is None else Found(f"{place}@{n}")
@@ -144,7 +153,8 @@ async def row_once(row: Row) -> str:
 
 
 STEPS: dict[str, Any] = {
-    step.name: step for step in (again, patient, once, careful, declared, found, honoured, unsure, row_again, row_once)
+    step.name: step
+    for step in (again, patient, once, careful, declared, doubtful, found, honoured, unsure, row_again, row_once)
 }
 
 

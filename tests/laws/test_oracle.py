@@ -30,16 +30,18 @@ SEEDS = Path(__file__).parent.parent / "seeds"
 FAILED = Path(".hypothesis") / "oracle-failed.json"
 GAMES = int(os.environ.get("FENCEPOST_ORACLE_GAMES", "200"))
 STEPS = 40
-SHRINK_SECONDS = 60
+SHRINK_SECONDS = float(os.environ.get("FENCEPOST_ORACLE_SHRINK_SECONDS", "60"))
 
 KINDS = st.sampled_from(
-    ["again", "patient", "once", "once", "careful", "declared", "found", "found", "honoured", "unsure"]
+    ["again", "patient", "once", "once", "careful", "declared", "doubtful", "found", "found", "honoured", "unsure"]
 )
 FAILS = st.sampled_from([0, 0, 0, 0, 1, 1, 9])
 GATES = st.sampled_from([None, None, "before", "after"])
 NAMES = st.sampled_from(["a", "b"])
 WITHIN = st.sampled_from([None, 10, 60])
 WHICH = st.integers(0, 11)
+PHASE = st.sampled_from(["before", "after"])
+THEN = st.sampled_from([True, True, False])
 STEP = st.fixed_dictionaries(
     {"do": st.just("step"), "kind": KINDS, "fails": FAILS, "gate": GATES, "caught": st.booleans()}
 )
@@ -144,31 +146,49 @@ class Machine(RuleBasedStateMachine):
     @initialize(program=PROGRAMS)
     def begin(self, program: Any) -> None:
         self.do("start", workflow=program[0], ops=program[1])
+        self.do("settle")
+
+    def do_and(self, then: bool, name: str, /, **how: Any) -> None:
+        """A move, and perhaps at once what a worker makes of it."""
+        self.do(name, **how)
+        if then:
+            self.do("settle")
 
     @rule(
         program=PROGRAMS,
         delay=st.sampled_from([0, 0, 0, 30]),
         how=st.sampled_from(["plain", "plain", "many", "rolled_back", "committed"]),
+        then=THEN,
     )
-    def start(self, program: Any, delay: int, how: str) -> None:
+    def start(self, program: Any, delay: int, how: str, then: bool) -> None:
         if len(self.game.oracle.runs) < 8:
-            self.do("start", workflow=program[0], ops=program[1], delay=delay, how=how)
+            self.do_and(then, "start", workflow=program[0], ops=program[1], delay=delay, how=how)
 
     @rule(which=WHICH, changed=st.sampled_from(["nothing", "name", "input"]))
     def start_again(self, which: int, changed: str) -> None:
         self.do("start_again", which=which, changed=changed)
 
-    @rule(which=WHICH, name=NAMES, payload=st.integers(0, 99), dedupe=st.sampled_from([None, None, "one", "two"]))
-    def signal(self, which: int, name: str, payload: int, dedupe: str | None) -> None:
-        self.do("signal", which=which, name=name, payload=payload, dedupe=dedupe)
+    @rule(
+        which=WHICH,
+        name=NAMES,
+        payload=st.integers(0, 99),
+        dedupe=st.sampled_from([None, None, "one", "two"]),
+        then=THEN,
+    )
+    def signal(self, which: int, name: str, payload: int, dedupe: str | None, then: bool) -> None:
+        self.do_and(then, "signal", which=which, name=name, payload=payload, dedupe=dedupe)
 
     @rule(which=WHICH)
     def cancel(self, which: int) -> None:
         self.do("cancel", which=which)
 
-    @rule(seconds=st.sampled_from([1, 10, 100, 4000]))
-    def advance(self, seconds: int) -> None:
-        self.do("advance", seconds=seconds)
+    @rule(which=WHICH)
+    def cancel_inside(self, which: int) -> None:
+        self.do("cancel_inside", which=which)
+
+    @rule(seconds=st.sampled_from([1, 10, 100, 4000]), then=THEN)
+    def advance(self, seconds: int, then: bool) -> None:
+        self.do_and(then, "advance", seconds=seconds)
 
     @rule(most=st.integers(1, 3))
     def work(self, most: int) -> None:
@@ -178,27 +198,27 @@ class Machine(RuleBasedStateMachine):
     def settle(self) -> None:
         self.do("settle")
 
-    @rule()
-    def settle_again(self) -> None:
-        self.do("settle")
-
-    @rule(which=WHICH, op=WHICH, phase=st.sampled_from(["before", "after"]))
+    @rule(which=WHICH, op=WHICH, phase=PHASE)
     def gate(self, which: int, op: int, phase: str) -> None:
         self.do("gate", which=which, op=op, phase=phase)
 
-    @rule(which=WHICH)
-    def release(self, which: int) -> None:
-        self.do("release", which=which)
+    @rule(which=WHICH, then=THEN)
+    def release(self, which: int, then: bool) -> None:
+        self.do_and(then, "release", which=which)
 
-    @rule(which=WHICH, silent=st.booleans())
-    def lose(self, which: int, silent: bool) -> None:
-        self.do("lose", which=which, silent=silent)
+    @rule(which=WHICH, silent=st.booleans(), then=THEN)
+    def lose(self, which: int, silent: bool, then: bool) -> None:
+        self.do_and(then, "lose", which=which, silent=silent)
 
     @rule(which=WHICH)
     def release_zombie(self, which: int) -> None:
         self.do("release_zombie", which=which)
 
-    @rule(which=WHICH, phase=st.sampled_from(["before", "after"]))
+    @rule(which=WHICH, phase=PHASE, soon=st.booleans())
+    def haunt(self, which: int, phase: str, soon: bool) -> None:
+        self.do("haunt", which=which, phase=phase, soon=soon)
+
+    @rule(which=WHICH, phase=PHASE)
     def batter(self, which: int, phase: str) -> None:
         self.do("batter", which=which, phase=phase)
 
@@ -210,13 +230,13 @@ class Machine(RuleBasedStateMachine):
     def wake(self, which: int) -> None:
         self.do("wake", which=which)
 
-    @rule(which=WHICH, place=WHICH, verdict=st.sampled_from(["completed", "failed", "again", "late"]))
-    def resolve(self, which: int, place: int, verdict: str) -> None:
-        self.do("resolve", which=which, place=place, verdict=verdict)
+    @rule(which=WHICH, place=WHICH, verdict=st.sampled_from(["completed", "failed", "again", "late"]), then=THEN)
+    def resolve(self, which: int, place: int, verdict: str, then: bool) -> None:
+        self.do_and(then, "resolve", which=which, place=place, verdict=verdict)
 
-    @rule(which=WHICH, start=st.none() | st.integers(0, 3), name_all=st.booleans())
-    def redrive(self, which: int, start: int | None, name_all: bool) -> None:
-        self.do("redrive", which=which, start=start, name_all=name_all)
+    @rule(which=WHICH, start=st.none() | st.integers(0, 3), name_all=st.booleans(), then=THEN)
+    def redrive(self, which: int, start: int | None, name_all: bool, then: bool) -> None:
+        self.do_and(then, "redrive", which=which, start=start, name_all=name_all)
 
 
 @pytest.mark.timeout(900)
