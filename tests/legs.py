@@ -144,12 +144,26 @@ class Driver:
         """
         async with asyncio.timeout(seconds):
             while (doc := await self.show(run))["status"] not in (statuses or ENDED):
-                legs = await self.claim(most=8, together=True)
-                if legs:
-                    await asyncio.gather(*(self.finish(leg, seconds) for leg in legs))
-                else:
-                    await self.beat()
+                await self._run_some()
         return doc
+
+    async def _run_some(self) -> None:
+        """What waits in the line, to its end; or a beat."""
+        legs = await self.claim(most=8, together=True)
+        if legs:
+            await self._meanwhile(asyncio.gather(*(self.finish(leg) for leg in legs)))
+        else:
+            await self.beat()
+
+    async def _meanwhile(self, legs: asyncio.Future[Any]) -> None:
+        """Wait for legs. One that does not park may wait for a child: somebody else must run it."""
+        try:
+            while not (await asyncio.wait({legs}, timeout=0.05))[0]:
+                self._holder = None
+                await self._run_some()
+        finally:
+            legs.cancel()
+        await legs
 
     async def beat(self, dead: Iterable[uuid.UUID] = ()) -> recovery.Beat:
         """One beat of somebody else on this host, with everybody's due sweeps."""
@@ -213,7 +227,8 @@ class Driver:
     async def _run_lossy(self, leg: Leg, every: int) -> None:
         """A mark or a look counts as a commit only where the leg before has kept something: else nothing would ever come of the run."""
         counted = KEEPS | LOOKS if self._kept else KEEPS
-        ends = self.endings.count("lost at its end")
+        at_its_end = f"lost at its end: {leg.claimed.id}"
+        ends = self.endings.count(at_its_end)
         commits = 0
         self._kept = False
 
@@ -224,14 +239,15 @@ class Driver:
             if commits >= every:
                 leg.abort("lost")
 
-        def ended(_: dict[str, Any], __: int) -> None:
-            if ends < 2:
+        def ended(facts: dict[str, Any], _: int) -> None:
+            if ends < 2 and facts["run"] == leg.claimed.id:
                 leg.abort("lost")
-                self.endings.append("lost at its end")
+                self.endings.append(at_its_end)
 
         with at_point("statement.executed", committed), at_point("leg.ended", ended):
-            if await self.finish(leg) == "stale":
-                await self.bury(leg)
+            await self._meanwhile(task := asyncio.ensure_future(self.finish(leg)))
+        if task.result() == "stale":
+            await self.bury(leg)
 
     async def signal(self, run: str, name: str, payload: Any = None) -> None:
         answer = await suspension.signal(
@@ -257,7 +273,12 @@ class Driver:
         assert done == ("done", None), done
 
     async def again(self, run: str) -> None:
-        """An operator's word on an attempt as a whole."""
+        """An operator's word on an attempt as a whole, and on each of its unknown steps before."""
+        for step in (await self.show(run))["steps"]:
+            if step["state"] == "unknown":
+                await self.resolve(run, step["name"], "again", ordinal=step["ordinal"])
+        if (await self.show(run))["status"] != "unknown":
+            return
         done = await recovery.resolve(
             self.db, ORG, run, step=None, ordinal=None, row_key=None, verdict="again", value=None, by="a person"
         )

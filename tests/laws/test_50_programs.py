@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fencepost import App, Context, Found, Mapped, StepFailed, TimedOut
+from fencepost import App, Arrived, Context, Found, Mapped, StepFailed, StepOutcomeUnknown, TimedOut
 from fencepost.db import Database
 from tests.legs import ENDED, Driver, overtaken
 
@@ -41,28 +41,16 @@ def parsed(doc: list[Any]) -> Op:
     return Op(doc[0], doc[1], tuple(parsed(part) for part in doc[2]))
 
 
-def programs(*, child: bool = True) -> st.SearchStrategy[Op]:
+def programs(*more: str) -> st.SearchStrategy[Op]:
     leaves = st.sampled_from(
-        [
-            "same",
-            "other",
-            "sync",
-            "boom",
-            "once",
-            "sleep",
-            "late",
-            "signal",
-            "value",
-            "map",
-            *(["child"] if child else []),
-        ]
+        "same other sync boom once sleep late signal first value clock map child start".split() + list(more)
     )
     leaf = st.builds(Op, leaves, st.integers(0, 3))
 
     def inside(parts: st.SearchStrategy[Op]) -> st.SearchStrategy[Op]:
         several = st.lists(parts, min_size=2, max_size=3).map(tuple)
         return st.builds(
-            Op, st.sampled_from(["seq", "seq", "gather", "group", "race", "wait"]), st.integers(0, 3), several
+            Op, st.sampled_from("seq seq gather group race wait limit lock".split()), st.integers(0, 3), several
         )
 
     return st.recursive(leaf, inside, max_leaves=9)
@@ -107,11 +95,16 @@ async def once(n: int) -> int:
     return n
 
 
+@app.step()
+async def risky(n: int) -> int:
+    return n
+
+
 async def play(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
     """Run a program; its sum, which does not depend on who wins a race."""
     value = await LEAVES[op.do](ctx, op) if op.do in LEAVES else await GLUE[op.do](ctx, op, path, say)
     say(path, op.do, value)
-    return value if op.do not in ("value", "late") else op.n
+    return op.n if op.do in ("value", "late", "clock", "start", "risky", "first") else value
 
 
 async def _boom(ctx: Context, op: Op) -> int:
@@ -145,6 +138,28 @@ async def _child(ctx: Context, op: Op) -> int:
     return await ctx.run_child(played, Op("seq", 0, (Op("same", op.n), Op("sleep", 1), Op("same", op.n))).json())
 
 
+async def _start(ctx: Context, op: Op) -> str:
+    return await ctx.start_child(played, Op("same", op.n).json())
+
+
+async def _first(ctx: Context, op: Op) -> Any:
+    if op.n:
+        await asyncio.gather(*(ctx.signal(ctx.run_id, name, op.n) for name in ("heads", "tails")[: op.n]))
+    first = await ctx.wait_for_first(("heads", int), ("tails", int), within=None if op.n else 0.001)
+    return first.name if isinstance(first, Arrived) else "nothing"
+
+
+async def _risky(ctx: Context, op: Op) -> Any:
+    try:
+        return await ctx.step(risky, op.n)
+    except StepOutcomeUnknown as error:
+        return f"nobody knows {error.step}#{error.ordinal}"
+
+
+async def _clock(ctx: Context, op: Op) -> str:
+    return str(await ctx.now())
+
+
 async def _value(ctx: Context, op: Op) -> Any:
     return await ctx.random() if op.n else str(await ctx.uuid())
 
@@ -152,7 +167,7 @@ async def _value(ctx: Context, op: Op) -> Any:
 LEAVES: dict[str, Callable[[Context, Op], Any]] = {
     "same": lambda ctx, op: ctx.step(same, op.n), "other": lambda ctx, op: ctx.step(other, op.n), "sync": lambda ctx, op: ctx.step(sync, op.n),
     "once": lambda ctx, op: ctx.step(once, op.n), "boom": _boom, "late": _late, "sleep": _sleep, "signal": _signal, "map": _map, "child": _child,
-    "value": _value,
+    "value": _value, "clock": _clock, "start": _start, "first": _first, "risky": _risky,
 }  # fmt: skip
 
 
@@ -179,6 +194,25 @@ async def _wait(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> in
     return sum(task.result() for task in tasks)
 
 
+async def _limit(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    return int(await asyncio.wait_for(asyncio.shield(_gather(ctx, op, path, say)), 600))
+
+
+async def _lock(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
+    lock, ends = asyncio.Lock(), asyncio.Queue[int]()
+
+    async def one(i: int, part: Op) -> None:
+        async with lock:
+            say(path, "in", i)
+            value = await play(ctx, part, f"{path}|{i}", say)
+        await ends.put(value)
+
+    async with asyncio.TaskGroup() as group:
+        for i, part in enumerate(op.parts):
+            group.create_task(one(i, part))
+        return sum([await ends.get() for _ in op.parts])
+
+
 async def _race(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> int:
     tasks = [asyncio.create_task(play(ctx, part, f"{path}|{i}", say)) for i, part in enumerate(op.parts)]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +225,15 @@ async def _race(ctx: Context, op: Op, path: str, say: Callable[..., None]) -> in
     return op.n
 
 
-GLUE: dict[str, Callable[..., Any]] = {"seq": _seq, "gather": _gather, "group": _group, "wait": _wait, "race": _race}
+GLUE: dict[str, Callable[..., Any]] = {
+    "seq": _seq,
+    "gather": _gather,
+    "group": _group,
+    "wait": _wait,
+    "race": _race,
+    "limit": _limit,
+    "lock": _lock,
+}
 
 
 @app.workflow()
@@ -245,3 +287,23 @@ async def test_a_random_program_sees_the_same_on_every_replay_and_gives_the_same
 ) -> None:
     """50.4 What the glue sees of an earlier attempt is a beginning of what it sees of the next, whatever was lost between."""
     await examine(db, op, every)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(op=programs("risky", "risky", "risky", "risky"), every=st.integers(1, 3))
+@pytest.mark.timeout(600)
+async def test_a_program_that_catches_unknowns_sees_the_same_once_it_has_gone_on_from_there(
+    db: Database, op: Op, every: int
+) -> None:
+    """50.2, 50.4 Until it has recorded more, it is asked afresh: the last attempts, which have the whole history, see the same."""
+    driver = Driver(db, app)
+    run = await driver.start(played, op.json())
+    while (doc := await driver.run_losing(run, every, "unknown", *ENDED))["status"] == "unknown":
+        assert doc["task"]["unknown"] == "LOST_TOO_OFTEN", doc["task"]
+        await driver.again(run)
+    assert doc["status"] == "completed", (doc["error"], doc["task"])
+    whole = [log for _, log in sorted(logs[run].items()) if log and log[-1][0] == "total"]
+    assert len(whole) >= 3
+    for log in whole[1:]:
+        assert log == whole[0], f"\n{whole[0]}\n{log}"
+    logs.clear()

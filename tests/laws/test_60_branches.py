@@ -79,13 +79,17 @@ async def _completed(parts: list[Coroutine[Any, Any, Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
+async def _shield(parts: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    return list(await asyncio.shield(asyncio.gather(*(asyncio.shield(part) for part in parts))))
+
+
 async def _tasks(parts: list[Coroutine[Any, Any, Any]]) -> list[Any]:
     tasks = [asyncio.create_task(part) for part in parts]
     return [await task for task in tasks]
 
 
 TOGETHER: list[Callable[[list[Coroutine[Any, Any, Any]]], Awaitable[list[Any]]]] = [
-    _gather, _gather_all, _nested, _group, _wait, _wait_for, _completed, _tasks,
+    _gather, _gather_all, _nested, _group, _wait, _wait_for, _completed, _shield, _tasks,
 ]  # fmt: skip
 
 

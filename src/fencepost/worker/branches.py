@@ -46,6 +46,8 @@ def _inner_code(function: object, name: str) -> types.CodeType | None:
     return next((c for c in constants if isinstance(c, types.CodeType) and c.co_name == name), None)
 
 
+_SHIELD: Final = _inner_code(asyncio.shield, "_outer_done_callback")
+
 # Where asyncio awaits, for its caller, a future of its own that ends with others: code -> which those are.
 _PARENTS: Final[dict[types.CodeType, Callable[[dict[str, Any]], _Awaited]]] = {
     code: awaited
@@ -66,8 +68,14 @@ def _waiter(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
 
 
 def _children(future: asyncio.Future[Any]) -> Sequence[asyncio.Future[Any]]:
-    """What a gathering future gathers."""
-    return getattr(future, "_children", None) or ()
+    """What a gathering future gathers, or a shielding one shields."""
+    children: Sequence[asyncio.Future[Any]] | None = getattr(future, "_children", None)
+    if children is not None:
+        return children
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        if _SHIELD is not None and _code(callback) is _SHIELD:
+            return [dict(zip(_SHIELD.co_freevars, callback.__closure__, strict=True))["inner"].cell_contents]
+    return ()
 
 
 def is_blocked(task: asyncio.Task[Any]) -> bool:
@@ -83,7 +91,7 @@ def _is_about_to_end(waiter: asyncio.Future[Any]) -> bool:
 
 
 def watches(task: asyncio.Task[Any], branches: set[asyncio.Task[Any]]) -> bool:
-    """It awaits branches and nothing else, itself or through asyncio's gather, wait, wait_for, TaskGroup or as_completed."""
+    """It awaits branches and nothing else, itself or through asyncio's gather, wait, wait_for, shield, TaskGroup or as_completed."""
     waiter = _waiter(task)
     if waiter is None or waiter.done():
         return False

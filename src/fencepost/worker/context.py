@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overloa
 import asyncpg
 
 from fencepost import faults, notes, steps, suspension, values
-from fencepost.authoring import Absent, Arrived, Found, P, R, Step, TimedOut, Workflow, make_step, seconds
+from fencepost.authoring import Absent, Arrived, Found, P, R, Step, TimedOut, Unknown, Workflow, make_step, seconds
 from fencepost.errors import (
     BrokenLaw,
     DatabaseUnavailable,
@@ -51,6 +52,9 @@ class Context:
     def __init__(self, leg: Leg) -> None:
         self._leg = leg
         self._changed: dict[str, bool] = {}
+        self._answers: dict[
+            str, Found[Any] | Absent | Unknown
+        ] = {}  # of look-ups asked during replay, by step key: Found is final
 
     # ── what the run is ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +103,7 @@ class Context:
         recorded = await engine.enter(("step", step.name, ordinal), hashed)
         with engine.at_boundary():
             if recorded is not None:
-                await self._raise_recorded_unknown(recorded)
+                await self._tell_again(recorded, lambda _: self._is_still_unknown(step, ordinal, args, kwargs))
                 if recorded.resolved:
                     await engine.replay(recorded)
                     return await self._given(step, recorded.state, recorded.value)
@@ -165,7 +169,7 @@ class Context:
         self, step: Step[..., Any], ordinal: int, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Ran | None:
         """Law 50.11, for a mark of an earlier attempt. Found: its value. None: a run is permitted. Else StepOutcomeUnknown."""
-        answer = await look_up(step, key, args, kwargs)
+        answer = self._answers.pop(key, None) or await look_up(step, key, args, kwargs)
         if isinstance(answer, Absent) and not step.key_honoured:
             gone_ms = await steps.ask_mark(self._leg.face.db, self._leg.fence.rid, step.name, ordinal)
             if gone_ms is None:
@@ -214,21 +218,54 @@ class Context:
     async def _unknown(self, kind: str, name: str, ordinal: int, keys: tuple[str, ...] = ()) -> NoReturn:
         """Tell the code that nobody knows. That it was told is recorded: code that goes on from here replays the same way."""
         self._leg.met_unknown = True
-        seq, _, _ = await self._keep("value", _told_name(kind, name, ordinal), 1, "", Ran(values.encode(keys)))
+        nth = len(self._told(kind, name, ordinal)) + 1
+        seq, _, _ = await self._keep("value", _told_name(kind, name, ordinal), nth, "", Ran(values.encode(keys)))
         await self._engine.in_order(seq)
         raise StepOutcomeUnknown(name, ordinal, keys)
 
-    async def _raise_recorded_unknown(self, recorded: Recorded) -> None:
-        """Where the history does not fit without it, the code is told Unknown again (Leg._replayed); otherwise it is asked afresh."""
-        told = self._engine.recorded.get(("value", _told_name(recorded.kind, recorded.name, recorded.ordinal), 1))
-        if told is None:
+    def _told(self, kind: str, name: str, ordinal: int) -> list[Recorded]:
+        """When earlier attempts were told so of this step or map, in order."""
+        known, name = self._engine.recorded, _told_name(kind, name, ordinal)
+        return [
+            known["value", name, nth]
+            for nth in itertools.takewhile(lambda n: ("value", name, n) in known, itertools.count(1))
+        ]
+
+    async def _tell_again(self, recorded: Recorded, is_still_so: Callable[[Recorded], Awaitable[bool]]) -> None:
+        """Where an earlier attempt was told Unknown and that is still so, say it again, in its place among the results.
+
+        Where it is not so any more, the step is answered or asked afresh. The leg overrules this where the history fits the other
+        way only (Leg._replayed). Being told once more is recorded anew: what was told last counts.
+        """
+        leg, engine = self._leg, self._engine
+        every = self._told(recorded.kind, recorded.name, recorded.ordinal)
+        for told in every:
+            told.asked = True
+        if not every or leg.tells.get(every[-1].key) is False:
             return
-        told.asked = True
-        if told.key in self._leg.told:
-            await self._engine.replay(told)
-            # Unresolved still (law 40.6)? Of a map's rows only the door that ends the leg knows.
-            self._leg.met_unknown |= recorded.state == "marked"
-            raise StepOutcomeUnknown(recorded.name, recorded.ordinal, values.decode(told.value or "[]", list[str]))
+        told = every[-1]
+        if told.key not in leg.tells:
+            with engine.preparing(told):
+                if recorded.resolved or not await self._perform(lambda: is_still_so(told)):
+                    return
+        leg.told.add(told.key)
+        await engine.replay(told)
+        # Unresolved still (law 40.6)? Of a map's rows only the door that ends the leg knows.
+        leg.met_unknown |= recorded.state == "marked"
+        raise StepOutcomeUnknown(recorded.name, recorded.ordinal, values.decode(told.value or "[]", list[str]))
+
+    async def _is_still_unknown(
+        self, step: Step[..., Any], ordinal: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Nothing but Unknown would come of resolving this step's mark now. Raises nothing, records nothing."""
+        recorded = self._engine.recorded["step", step.name, ordinal]
+        if recorded.state != "marked" or recorded.repeatable:
+            return False
+        key = values.step_key(self._leg.claimed.key_root, "step", step.name, ordinal)
+        answer = self._answers[key] = await look_up(step, key, args, kwargs)
+        if isinstance(answer, Absent) and not step.key_honoured:
+            return await steps.ask_mark(self._leg.face.db, self._leg.fence.rid, step.name, ordinal) is None
+        return isinstance(answer, Unknown)
 
     # ── maps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -255,7 +292,7 @@ class Context:
         run = MapRun(self._leg, step, ordinal, judged, source, concurrency, tolerance)
         with engine.at_boundary():
             if recorded is not None:
-                await self._raise_recorded_unknown(recorded)
+                await self._tell_again(recorded, run.is_still_unknown)
             if recorded is not None and recorded.resolved:
                 with engine.preparing(recorded):
                     mapped = await self._perform(lambda: self._collect(run, recorded.state, recorded.value))
@@ -342,6 +379,8 @@ class Context:
         values.check_name(name, f"the name of a {kind}")
         engine, leg = self._engine, self._leg
         ordinal = engine.count(kind, name)
+        if kind == "signal":
+            await asyncio.sleep(0)  # waits: for a branch that was cancelled just now to leave the signal that it had (60.3)
         recorded = await engine.enter((kind, name, ordinal), hashed)
         wait = Wait(kind=kind, name=name, ordinal=ordinal, ms=ms, hash=hashed)
         armed = recorded is not None and recorded.state == "armed"

@@ -46,7 +46,8 @@ class Leg:
         self.fence = claimed.fence
         self.suspect = claimed.suspect
         self.met_unknown = False
-        self.told: set[Key] = set()  # recorded Unknowns without which the history does not fit: they are said again
+        self.told: set[Key] = set()  # recorded Unknowns that the code was told again
+        self.tells: dict[Key, bool] = {}  # which of them must be told again, or must not, for the history to fit
         self.threads = Threads()
         self.engine: Engine | None = None
         self._aborted: tuple[Literal["lost", "cancelled", "stopping"], str] | None = None
@@ -115,8 +116,8 @@ class Leg:
     async def _replayed(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
         """Run the code until it ends or the leg is over; every branch has ended then.
 
-        A code that was told Unknown and recorded more replays only if it is told so again; one that let it leave the workflow
-        asks afresh, for an operator may have resolved it. Which of the two it was, the history says: it fits, or it does not.
+        Code that was told Unknown and recorded more replays only if it is told so again; code that let it leave the workflow
+        sees what an operator resolved since. Which of the two it was, the history says: it fits, or it does not.
         """
         while True:
             main = await self._run_code(recorded, text)
@@ -124,10 +125,11 @@ class Leg:
             assert engine is not None
             if engine.live or not (engine.over.done() and engine.over.result()[0] == "unfit"):
                 return main
-            untold = [r for r in engine.history if r.is_told and r.key not in self.told]
-            if not untold:
+            last = {r.name: r.key for r in engine.history if r.is_told}
+            undecided = [key for key in last.values() if key not in self.tells]
+            if not undecided:
                 return main
-            self.told.add(untold[0].key)
+            self.tells[undecided[0]] = undecided[0] not in self.told
             for one in recorded:
                 one.asked = False
 
@@ -136,6 +138,7 @@ class Leg:
         engine.on_rest = self._rest
         self._known_seq = max((r.seq for r in recorded if r.kind in WAIT_KINDS and r.resolved), default=0)
         self.met_unknown = False
+        self.told.clear()
         self._orphans.clear()
         context = Context(self)
         given = (

@@ -17,6 +17,7 @@ from fencepost.worker.execution import Broke, Ran, execute, failure, found_value
 
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
+    from fencepost.worker.replay import Recorded
 
 R = TypeVar("R")
 
@@ -134,6 +135,15 @@ class MapRun:
             )
             await self.leg.engine.never()
         return found
+
+    async def is_still_unknown(self, told: Recorded) -> bool:
+        """The rows that the code was told of stand as they stood, and there is nobody to ask."""
+        if self.step.lookup is not None:
+            return False
+        await self.store()
+        left = [row for row in await self.states() if row.state not in ("kept", "failed", "skipped")]
+        keys = values.decode(told.value or "[]", list[str])
+        return [row.key for row in left] == keys and all(row.state == "marked" for row in left)
 
     async def run(self, rows: list[Row] | None) -> None:
         """Do every row that is not done, at most `concurrency` at a time; stop handing out rows when more have failed than tolerated."""
