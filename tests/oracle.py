@@ -138,7 +138,7 @@ class Oracle(Legs):
             raise Disagreement(f"{id} was claimed as attempt {number}, and is {run}")
         run.attempts, run.state, run.held, run.answers, run.met_unknown = number, "running", True, {}, False
         # What the code was told, and went on from, it is told again (50.4); where nothing followed it is asked afresh.
-        last = max((int(place.partition("/")[0]) for place in run.history), default=-1)
+        last = max((int(place.partition("/")[0]) for place in [*run.history, *run.opened]), default=-1)
         run.told = {place: raised for place, raised in run.told.items() if int(place) < last}
         self._go(run)
         self._bury()

@@ -121,7 +121,7 @@ class Legs:
             if phase != "after":
                 if n <= fails:
                     failed, phase, gate = failed + 1, "", None
-                    if failed < STEP_TRIES.get(kind, 1):
+                    if failed < STEP_TRIES.get(kind, 1) and (kind in REPEATABLE or not run.cancelling):
                         continue
                     if kind == "doubtful":  # declared to leave it unknown (50.10)
                         self._ask(run, place, kind, run.history[place])
@@ -165,6 +165,7 @@ class Legs:
         if place in run.told:
             run.met_unknown |= any(r.state == "marked" for p, r in run.history.items() if p.startswith(f"{place}/"))
             raise run.told[place]
+        run.opened.add(place)
         values, failed, unknown = [], [], []
         for row in op["rows"]:
             try:
@@ -259,6 +260,7 @@ class Legs:
         if record is not None and record.state == "marked":
             record.proven = proven
         if not proven:
+            run.loose |= run.kind(run.inside.place) == "patient"  # nothing keeps it from trying again: it is repeatable
             self.zombies.append((run, run.inside))
         run.held, run.inside = False, None
 
@@ -285,6 +287,6 @@ class Legs:
         while again:
             again = False
             for run in list(self.runs.values()):
-                if run.cancelling and not run.ended and not run.held and all(m.ended for m in self._tree(run)[1:]):
+                if run.cancelling and not run.ended and not run.held and all(c.ended for c in run.children):
                     self._end(run, "cancelled")
                     again = True

@@ -141,13 +141,19 @@ class Game(Seat):
                 return
         raise Disagreement(f"no end of claims: {[r for r in self._runs() if not r.ended]}")
 
+    async def _holder(self) -> uuid.UUID:
+        """The incarnation that claims: it holds nothing, for whoever comes to hold a leg is left alone with it."""
+        if self.holder is None:
+            self.holder, self.request = await new_holder(self.table.db), 0
+            self.holders.append(self.holder)
+        return self.holder
+
     async def _claim(self) -> bool:
         db, table = self.table.db, self.table
-        if self.holder is None:
-            self.holder, self.request = await new_holder(db), 0
+        holder = await self._holder()
         self.request += 1
         claim = await attempts.claim(
-            db, self.holder, self.request, lane=table.lane, most=1, cursor="", alone=True, patience=30
+            db, holder, self.request, lane=table.lane, most=1, cursor="", alone=True, patience=30
         )
         assert not claim.buried
         if not claim.claimed:
@@ -159,7 +165,7 @@ class Game(Seat):
         if not claimed.begun:
             assert await attempts.begin(db, claimed.fence) == "begun"
         leg = Leg(table.face, claimed, oracle_workflows.WORKFLOWS[claimed.name])
-        held = Held(leg, asyncio.ensure_future(leg.run()), self.holder, claimed, self.request)
+        held = Held(leg, asyncio.ensure_future(leg.run()), holder, claimed, self.request)
         self.oracle.claimed(claimed.id, claimed.fence.number)
         if not await self._rest(held, self.oracle.runs[claimed.id]):
             self.held[claimed.id], self.holder = held, None
@@ -290,9 +296,8 @@ class Game(Seat):
     async def _beat(self, dead: uuid.UUID | None = None) -> None:
         """Every living worker beats, and heeds what it is told."""
         db = self.table.db
-        if self.holder is None:
-            self.holder, self.request = await new_holder(db), 0
-        await recovery.beat(db, self.holder, answered=self.request, held=[], dead=[dead] if dead else [], patience=30)
+        holder = await self._holder()
+        await recovery.beat(db, holder, answered=self.request, held=[], dead=[dead] if dead else [], patience=30)
         told = []
         for id, held in list(self.held.items()):
             at = [(held.claimed.fence.rid, held.claimed.fence.number)]
@@ -358,11 +363,15 @@ class Game(Seat):
 
     async def on_redrive(self, which: int, start: int | None = None, name_all: bool = False) -> None:
         plain = {"step", "map", "raise"}
-        run = self._one(which, [r for r in self._runs() if r.ended and all(o["do"] in plain for o in r.ops)])
+        run = self._one(
+            which, [r for r in self._runs() if r.ended and not r.loose and all(o["do"] in plain for o in r.ops)]
+        )
         if run is None:
             return
         recorded = sorted({p.partition("/")[0] for p in run.history})
-        begin = None if start is None or not recorded else recorded[start % len(recorded)]
+        # What is recorded after a step is what the program does after it, unless something was asked for again.
+        ordered = run.id == run.tag and run.workflow != "retrying"
+        begin = recorded[start % len(recorded)] if start is not None and recorded and ordered else None
         spelled = {p: self._spelled(run, p) for p in recorded}
         named = set(recorded) if name_all else set()
         new_id = f"r{len(self.oracle.runs)}"

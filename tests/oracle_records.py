@@ -87,11 +87,12 @@ class Run:
     inside: Inside | None = None
     answers: dict[str, Raised] = field(default_factory=dict)  # unknowns that this leg was told
     told: dict[str, Raised] = field(default_factory=dict)  # unknowns that the code was told, and went on from
+    opened: set[str] = field(default_factory=set)  # maps
     ever_told: set[str] = field(default_factory=set)
     met_unknown: bool = False  # in this leg, and nobody has resolved it
     output: Any = None
     code: Any = None
-    loose: bool = False  # a leg that was cancelling went on: how far, its repeatable steps may tell
+    loose: bool = False  # a leg went on that was to end: how far, its repeatable steps may tell
 
     @property
     def ended(self) -> bool:
