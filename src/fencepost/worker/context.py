@@ -380,7 +380,8 @@ class Context:
         engine, leg = self._engine, self._leg
         ordinal = engine.count(kind, name)
         if kind == "signal":
-            await asyncio.sleep(0)  # waits: for a branch that was cancelled just now to leave the signal that it had (60.3)
+            # waits: for a branch that was cancelled just now to leave the signal that it had (60.3)
+            await asyncio.sleep(0)
         recorded = await engine.enter((kind, name, ordinal), hashed)
         wait = Wait(kind=kind, name=name, ordinal=ordinal, ms=ms, hash=hashed)
         armed = recorded is not None and recorded.state == "armed"
