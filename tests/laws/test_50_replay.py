@@ -13,7 +13,8 @@ import pytest
 from fencepost import App, Context, Retry, StepFailed, recovery, step_key
 from fencepost.db import Database
 from fencepost.testing import pause_at
-from fencepost.worker.replay import Engine, read_page
+from fencepost.worker.history import read_page
+from fencepost.worker.replay import Engine
 from tests.legs import Driver, overtaken, until
 from tests.support import lane_of, new_holder, tables
 

@@ -1,4 +1,4 @@
-"""Looking at tasks: what a branch awaits, and where its code is.
+"""Branches: the tasks of a workflow's code, what each of them awaits, and where its code is.
 
 asyncio has no public word for "what does this task await". `_fut_waiter` is what the debugger and the task printer use, and the
 names of asyncio's own variables below are older than the oldest Python supported; the tests of law 60.11 fail when either changes.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import Context as Variables
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 _Awaited = Iterable[asyncio.Future[Any]]
 
@@ -129,3 +131,50 @@ def where(task: asyncio.Task[Any]) -> str:
             place = f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
         coroutine = coroutine.cr_await
     return place
+
+
+class Branches:
+    """The branches of one leg's code. `stir` is called whenever one of them may stand otherwise than before."""
+
+    def __init__(self, stir: Callable[[], None], outside: Variables) -> None:
+        self.all: set[asyncio.Task[Any]] = set()
+        self.inside: set[asyncio.Task[Any]] = set()  # those at a boundary
+        self._stir = stir
+        self._outside = outside
+        self._watched: WeakSet[asyncio.Future[Any]] = WeakSet()
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task of the workflow's code."""
+        self.all.add(task)
+        task.add_done_callback(self._left)
+        self._stir()
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self.all.discard(task)
+        self.inside.discard(task)
+        self._stir()
+
+    def waits(self, task: asyncio.Task[Any]) -> bool:
+        """A branch waits when it is at a boundary or awaits branches; one that awaits anything else is running (law 60.11)."""
+        return task in self.inside or watches(task, self.all)
+
+    def running_on(self) -> str | None:
+        """Words for a branch that runs: where its code is. None: every branch waits."""
+        for task in self.all:
+            if not self.waits(task):
+                return where(task)
+        return None
+
+    def at_rest(self) -> bool:
+        """Nothing of the code runs in the coming turn of the loop."""
+        return all(task in self.inside or is_blocked(task) for task in self.all)
+
+    def all_wait(self) -> bool:
+        """Every branch waits. One that does not is looked at again when what it awaits has ended: it may wait then."""
+        running = [task for task in self.all if not self.waits(task)]
+        for task in running:
+            awaited = _waiter(task)
+            if awaited is not None and awaited not in self._watched:
+                self._watched.add(awaited)
+                awaited.add_done_callback(lambda _: self._stir(), context=self._outside)
+        return not running

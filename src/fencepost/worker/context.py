@@ -29,8 +29,9 @@ from fencepost.steps import Kept, KeptBefore
 from fencepost.suspension import ChildRefused, Resolved, Started, Wait
 from fencepost.words import BoundaryKind, Cancelling, Stale
 from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up
+from fencepost.worker.history import Recorded, told_name
 from fencepost.worker.maps import Mapped, MapRun, judge_rows
-from fencepost.worker.replay import TOLD, Engine, Recorded
+from fencepost.worker.replay import Engine
 
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
@@ -219,13 +220,13 @@ class Context:
         """Tell the code that nobody knows. That it was told is recorded: code that goes on from here replays the same way."""
         self._leg.met_unknown = True
         nth = len(self._told(kind, name, ordinal)) + 1
-        seq, _, _ = await self._keep("value", _told_name(kind, name, ordinal), nth, "", Ran(values.encode(keys)))
+        seq, _, _ = await self._keep("value", told_name(kind, name, ordinal), nth, "", Ran(values.encode(keys)))
         await self._engine.in_order(seq)
         raise StepOutcomeUnknown(name, ordinal, keys)
 
     def _told(self, kind: str, name: str, ordinal: int) -> list[Recorded]:
         """When earlier attempts were told so of this step or map, in order."""
-        known, name = self._engine.recorded, _told_name(kind, name, ordinal)
+        known, name = self._engine.recorded, told_name(kind, name, ordinal)
         return [
             known["value", name, nth]
             for nth in itertools.takewhile(lambda n: ("value", name, n) in known, itertools.count(1))
@@ -567,10 +568,6 @@ class Context:
         """Log a line with the run's id and attempt; not said again on replay."""
         if self._engine.live:
             notes.say(message, run=self.run_id, attempt=self.attempt, **fields)
-
-
-def _told_name(kind: str, name: str, ordinal: int) -> str:
-    return f"{TOLD}{kind} {name}#{ordinal}"
 
 
 def _refused_name(name: str, ordinal: int) -> str:

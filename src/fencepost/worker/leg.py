@@ -18,7 +18,9 @@ from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
 from fencepost.words import CANCELLING, Cancelling, Stale
 from fencepost.worker.context import Context
 from fencepost.worker.execution import Threads, WorkerFace
-from fencepost.worker.replay import Engine, Key, Recorded, Turn, branch_context, read_page, watch_tasks
+from fencepost.worker.history import Key, Recorded, read_page
+from fencepost.worker.replay import Engine, Turn
+from fencepost.worker.tasks import branch_context, watch_tasks
 
 UNWIND_ROUNDS: Final = 3
 UNWIND_SECONDS: Final = 1.0

@@ -16,8 +16,8 @@ from fencepost.words import Cancelling, Stale
 from fencepost.worker.execution import Broke, Ran, execute, failure, found_value, look_up
 
 if TYPE_CHECKING:
+    from fencepost.worker.history import Recorded
     from fencepost.worker.leg import Leg
-    from fencepost.worker.replay import Recorded
 
 R = TypeVar("R")
 

@@ -14,79 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context as Variables
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
-from weakref import WeakSet
-
-import msgspec
 
 from fencepost import limits, notes
-from fencepost.authoring import _step_key
-from fencepost.words import BOUNDARY_KINDS, BOUNDARY_STATES
-from fencepost.worker.branches import is_blocked, watches, where
+from fencepost.worker.branches import Branches
+from fencepost.worker.history import Key, Recorded
+from fencepost.worker.tasks import _engine, current
 
-Key = tuple[str, str, int]
-
-RESOLVED: Final = frozenset({"kept", "failed", "arrived", "timed_out"})
 QUIET_TURNS: Final = 3  # of the loop, with nothing runnable: a callback between two futures is seen in one of them
-TOLD: Final = "unknown "  # the beginning of a recorded value's name: the code was told Unknown
 REFUSALS_MAX: Final = 100  # code that swallows the end of its leg more often than this is left waiting
-
-_engine: ContextVar[Engine | None] = ContextVar("fencepost_engine", default=None)
-
-
-@dataclass(slots=True)
-class Recorded:
-    """A boundary of the run's history, as the claim brought it."""
-
-    kind: str
-    name: str
-    ordinal: int
-    state: str
-    seq: int
-    hash: str
-    loose: bool
-    repeatable: bool
-    value: str | None
-    fence: str | None
-    child: int | None
-    asked_ms: int | None
-    asked: bool = False
-
-    @property
-    def key(self) -> Key:
-        return (self.kind, self.name, self.ordinal)
-
-    @property
-    def resolved(self) -> bool:
-        return self.state in RESOLVED
-
-    @property
-    def is_told(self) -> bool:
-        """That the code was told of an outcome nobody knows."""
-        return self.kind == "value" and self.name.startswith(TOLD)
-
-    def words(self) -> str:
-        return f"{self.kind} {self.name}#{self.ordinal}"
-
-
-def read_page(page: str) -> list[Recorded]:
-    """The boundaries of a page. Raises ValueError for a kind or state this build does not know: neither counts as resolved (law 50.5)."""
-    found: list[Recorded] = []
-    for item in msgspec.json.decode(page):
-        recorded = Recorded(*item)
-        if recorded.kind not in BOUNDARY_KINDS or recorded.state not in BOUNDARY_STATES:
-            raise ValueError(
-                f"boundary {recorded.name}#{recorded.ordinal} has kind {recorded.kind!r} and state {recorded.state!r}, which this build does not know"
-            )
-        found.append(recorded)
-    return found
 
 
 @dataclass(slots=True)
@@ -111,8 +53,9 @@ class Engine:
         self.history: list[Recorded] = sorted((r for r in recorded if r.resolved), key=lambda r: r.seq)
         self.place = 0  # in `history`: the next result to be given
         self.live = not any(not r.loose for r in recorded) and not self.history
-        self.branches: set[asyncio.Task[Any]] = set()
-        self.inside: set[asyncio.Task[Any]] = set()  # branches at a boundary
+        self.code = Branches(self.stir, self.outside)
+        self.branches = self.code.all
+        self.inside = self.code.inside  # branches at a boundary
         self.problem: Exception | None = None
         self.main: asyncio.Task[Any] | None = None  # the workflow's own branch: with its end the code has ended
         self.performing = 0  # boundaries whose work is under way
@@ -128,7 +71,6 @@ class Engine:
         self._quiet = 0
         self._pumping = False
         self._refusals = 0
-        self._watched: WeakSet[asyncio.Future[Any]] = WeakSet()
 
     # ── what the context asks ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -288,29 +230,9 @@ class Engine:
         await self.loop.create_future()
         raise AssertionError("nobody completes this future")
 
-    # ── branches ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def adopt(self, task: asyncio.Task[Any]) -> None:
-        """A task of the workflow's code."""
-        self.branches.add(task)
-        task.add_done_callback(self._left)
-        self.stir()
-
-    def _left(self, task: asyncio.Task[Any]) -> None:
-        self.branches.discard(task)
-        self.inside.discard(task)
-        self.stir()
-
-    def waits(self, task: asyncio.Task[Any]) -> bool:
-        """A branch waits when it is at a boundary or awaits branches; one that awaits anything else is running (law 60.11)."""
-        return task in self.inside or watches(task, self.branches)
-
     def running_on(self) -> str | None:
         """Words for a branch that runs: where its code is. None: every branch waits."""
-        for task in self.branches:
-            if not self.waits(task):
-                return where(task)
-        return None
+        return self.code.running_on()
 
     # ── giving results ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -347,7 +269,7 @@ class Engine:
         self._pumping = False
         if self.is_ending:
             return
-        if not self._at_rest():
+        if not self.code.at_rest():
             self._again(0)
             return
         if self._quiet < QUIET_TURNS and len(self.branches) > 1:
@@ -360,26 +282,13 @@ class Engine:
         self._pumping = True
         self.loop.call_soon(self._pump, context=self.outside)
 
-    def _at_rest(self) -> bool:
-        return all(task in self.inside or is_blocked(task) for task in self.branches)
-
-    def _all_wait(self) -> bool:
-        """Every branch waits. One that does not is looked at again when what it awaits has ended: it may wait then."""
-        running = [task for task in self.branches if not self.waits(task)]
-        for task in running:
-            awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
-            if awaited is not None and awaited not in self._watched:
-                self._watched.add(awaited)
-                awaited.add_done_callback(lambda _: self.stir(), context=self.outside)
-        return not running
-
     def _advance(self) -> None:
         if not self.live:
             self._advance_replay()
         elif self._arrived and self.calls == 0:
             self._give(heapq.heappop(self._arrived))
         elif not self._arrived and self.on_rest is not None:
-            self.on_rest(self._all_wait())
+            self.on_rest(self.code.all_wait())
 
     def _advance_replay(self) -> None:
         while self.place < len(self.history):
@@ -395,7 +304,7 @@ class Engine:
             if head.asked:  # its branch was cancelled before its turn, on the first pass as well
                 self.place += 1
                 continue
-            if self._preparing or not self._all_wait():
+            if self._preparing or not self.code.all_wait():
                 return  # a branch runs, or is about to be given what was passed over: it may still ask
             if not head.loose:
                 self.end_unfit(
@@ -405,7 +314,7 @@ class Engine:
             self.place += 1
         missing = self.unasked()
         if missing is not None:
-            if not self._preparing and self._all_wait():
+            if not self._preparing and self.code.all_wait():
                 self.end_unfit(
                     f"{missing.words()} is recorded ({missing.state}), and the code, with every branch waiting, has not asked for it"
                 )
@@ -426,55 +335,3 @@ class Engine:
         turn.future.set_result(None)
         self.stir()
         return True
-
-
-def current() -> Engine | None:
-    """The engine whose code is running; None inside steps and outside workflows."""
-    return _engine.get()
-
-
-def branch_context(engine: Engine) -> Variables:
-    """The variables in which a workflow's code runs: tasks it creates are branches."""
-    context = engine.outside.copy()
-    context.run(_engine.set, engine)
-    return context
-
-
-def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on, tasks that a workflow's code creates on this loop are known as its branches. Idempotent; an earlier factory is kept."""
-    before = loop.get_task_factory()
-    if getattr(before, "fencepost", False):
-        return
-
-    def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-        context = options.get("context")
-        engine = context.get(_engine) if context is not None else _engine.get()
-        in_step = (context.get(_step_key) if context is not None else _step_key.get(None)) is not None
-        inner = coro
-        if engine is not None or in_step:
-            coro = _contained(inner)
-        task: Any = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
-        if coro is not inner:
-            # Cancelled before it began, nothing of it was awaited.
-            task.add_done_callback(functools.partial(_close, inner))
-        if engine is not None:
-            engine.adopt(task)
-        return task
-
-    make.fencepost = True  # type: ignore[attr-defined]  # a mark on our own function
-    loop.set_task_factory(make)
-
-
-def _close(coroutine: Any, _: object) -> None:
-    coroutine.close()
-
-
-async def _contained(coroutine: Any) -> Any:
-    """A task of author code; a request to exit from it ends what it belongs to, never the worker.
-
-    asyncio hands SystemExit of a task on to whoever runs the loop.
-    """
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"author code asked the worker to exit: {type(error).__name__}") from error
