@@ -120,7 +120,8 @@ async def migrate(
     back and tries again, so that it never queues the whole table behind a dump.
 
     `by_migrations` walks every migration from nothing instead of running the chapters; the two give identical schemas.
-    Raises MigrationRefused, SchemaMismatch (the schema is newer than this code).
+    A schema of the next release is left as it is: this code runs on it.
+    Raises MigrationRefused, SchemaMismatch (the schema is newer than that, or its release must do what is asked).
     """
     if roles:
         await _create_roles(connection, schema)
@@ -159,9 +160,13 @@ async def _apply_next(
         version = await installed_version(connection, schema)
         scripts = migrations()
         if version is not None:
-            await _check_recorded(connection, schema, scripts)
+            if changed := await changed_migrations(connection, schema):
+                raise MigrationRefused(refusal(changed))
             if version > SCHEMA_VERSION:
-                raise SchemaMismatch(_too_new(version))
+                judge_version(version, schema)
+                if roles and await _lacks_grants(connection, schema):
+                    raise SchemaMismatch(_too_new(version))
+                return None
         if version is None and not by_migrations:
             await connection.execute(f"create schema if not exists {quote_ident(schema)}")
             for chapter in chapters():
@@ -198,13 +203,22 @@ async def _record(connection: asyncpg.Connection, schema: str, scripts: list[Scr
     )
 
 
-async def _check_recorded(connection: asyncpg.Connection, schema: str, scripts: list[Script]) -> None:
-    known = {s.version: s for s in scripts}
-    for row in await connection.fetch(f"select version, name, sha256 from {quote_ident(schema)}.migration"):
-        script = known.get(row["version"])
-        if script is not None and script.sha256 != row["sha256"]:
-            message = f"migration {row['name']} was changed after it was applied; install the release that applied it"
-            raise MigrationRefused(message)
+async def changed_migrations(connection: asyncpg.Connection, schema: str) -> list[str]:
+    """The names of applied migrations that this code has with another text, in order; the schema must stand.
+
+    One that this code does not have at all is of a later release: `judge_version` speaks of those.
+    """
+    known = {s.version: s.sha256 for s in migrations()}
+    rows = await connection.fetch(f"select version, name, sha256 from {quote_ident(schema)}.migration order by version")
+    return [row["name"] for row in rows if known.get(row["version"], row["sha256"]) != row["sha256"]]
+
+
+def refusal(changed: list[str]) -> str:
+    """The sentence for migrations that were changed after they were applied."""
+    return (
+        f"{'migration' if len(changed) == 1 else 'migrations'} {', '.join(changed)} of this code "
+        "changed after this schema was made: install the release that made it"
+    )
 
 
 async def _create_roles(connection: asyncpg.Connection, schema: str) -> None:

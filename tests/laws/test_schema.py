@@ -190,12 +190,12 @@ async def test_without_a_schema_code_says_what_to_run_and_makes_nothing(server: 
 
 async def test_migrate_refuses_a_newer_schema_and_a_migration_that_was_changed(admin: asyncpg.Connection) -> None:
     """00.8"""
-    await admin.execute("update fencepost.meta set schema_version = 2")
+    await admin.execute("update fencepost.meta set schema_version = 3")
     with pytest.raises(SchemaMismatch, match="newer than this code's 1"):
         await migrate(admin, "fencepost", roles=True)
     await admin.execute("update fencepost.meta set schema_version = 1")
     await admin.execute("update fencepost.migration set sha256 = 'other'")
-    with pytest.raises(MigrationRefused, match=r"0001_first\.sql was changed after it was applied"):
+    with pytest.raises(MigrationRefused, match=r"migration 0001_first\.sql of this code changed after this schema was"):
         await migrate(admin, "fencepost", roles=True)
 
 

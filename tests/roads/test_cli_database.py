@@ -35,6 +35,23 @@ async def test_migrate_checks_prints_and_applies(shop: Shop, dsn: str, admin: as
     assert "newer" in said.err
 
 
+async def test_a_migration_that_was_changed_after_it_was_applied_is_named(
+    shop: Shop, admin: asyncpg.Connection
+) -> None:
+    """Law 00.8"""
+    await admin.execute("update fencepost.migration set sha256 = 'of another text'")
+    said = await shop("migrate", "--check", "--json")
+    assert (said.code, said.object["pending"], said.object["changed"]) == (1, [], ["0001_first.sql"])
+    words = "migration 0001_first.sql of this code changed after this schema was made: install the release that made it"
+    assert words in said.err
+    for how in ((), ("--sql",)):
+        said = await shop("migrate", *how, "--json")
+        assert (said.code, said.object["error"]) == (5, {"code": "WRONG_SCHEMA", "message": words})
+    said = await shop("doctor", "--json")
+    assert said.code == 1
+    assert words in [finding["finding"] for finding in said.object["findings"]]
+
+
 async def test_doctor_says_what_is_set_from_where_and_what_to_mend(shop: Shop, dsn: str) -> None:
     shop.environ["FENCEPOST_RELEASE"] = " r7 "
     said = await shop("doctor", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -63,7 +64,9 @@ def doctor(dsn: str | None, as_json: bool) -> int:
 
 
 async def _examine(place: Place, report: Report) -> None:
-    from fencepost import lanes, ledger
+    import asyncpg
+
+    from fencepost import lanes, ledger, schema
     from fencepost.cli.migrate import has_roles
     from fencepost.settings import mask
 
@@ -72,11 +75,18 @@ async def _examine(place: Place, report: Report) -> None:
         live = {lane.name: len(await ledger.read_workers(db, lane.lane)) for lane in await lanes.read(db)}
         async with db.connection() as connection:
             roles = await has_roles(connection, place.settings.schema)
+            changed: list[str] = []
+            with contextlib.suppress(asyncpg.InsufficientPrivilegeError):  # a worker's login sees no table (law 00.9)
+                changed = await schema.changed_migrations(connection, place.settings.schema)
     report.facts = {key: facts[key] for key in FACTS} | {
         "dsn": mask(place.dsn), "embedded": str(place.embedded) if place.embedded else None, "release": place.release, "roles": roles,
         "live_workers": live,
     }  # fmt: skip
     _judge(report, facts, sum(live.values()))
+    if changed:
+        report.findings.append(
+            (schema.refusal(changed), "a changed migration is never applied: put the released file back")
+        )
     if not roles:
         report.notes.append(
             (

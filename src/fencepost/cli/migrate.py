@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print what would run, and run nothing. Without a database: an installation from nothing.",
 )
-@click.option("--check", is_flag=True, help="Only say what is pending; exit 1 when something is.")
+@click.option("--check", is_flag=True, help="Only say what is pending or was changed; exit 1 when something is.")
 @click.option("--roles", is_flag=True, help="Also create the worker's and the reader's role.")
 @database_options
 def migrate(as_sql: bool, check: bool, roles: bool, dsn: str | None, as_json: bool) -> int:
@@ -50,7 +50,10 @@ async def _migrate(place: Place, *, as_sql: bool, check: bool, roles: bool, as_j
         if as_sql:
             from fencepost.cli.script import script
 
-            say.plain(script(await schema.installed_version(connection, name), name, roles=roles))
+            version = await schema.installed_version(connection, name)
+            if version is not None and (changed := await schema.changed_migrations(connection, name)):
+                raise schema.MigrationRefused(schema.refusal(changed))
+            say.plain(script(version, name, roles=roles))
             return DONE
         if check:
             return await _check(connection, name, roles=roles, as_json=as_json)
@@ -69,20 +72,22 @@ async def _check(connection: asyncpg.Connection, name: str, *, roles: bool, as_j
     version = await schema.installed_version(connection, name)
     if version is not None and version > schema.SCHEMA_VERSION:
         schema.judge_version(version, name)
+    changed = await schema.changed_migrations(connection, name) if version is not None else []
     pending = [step.name for step in schema.migrations() if step.version > (version or 0)]
     if roles and not await has_roles(connection, name):
         pending.append("roles")
     if as_json:
-        say.data({"schema": name, "version": version, "pending": pending})
+        say.data({"schema": name, "version": version, "pending": pending, "changed": changed})
     else:
         for step in pending:
             say.plain(step)
-    say.words(
-        f"{len(pending)} pending: run `fencepost migrate`"
-        if pending
-        else f"schema {name} is version {version}: nothing is pending"
-    )
-    return FAILED if pending else DONE
+    if changed:
+        say.words(schema.refusal(changed))
+    elif pending:
+        say.words(f"{len(pending)} pending: run `fencepost migrate`")
+    else:
+        say.words(f"schema {name} is version {version}: nothing is pending")
+    return FAILED if pending or changed else DONE
 
 
 async def has_roles(connection: asyncpg.Connection, name: str) -> bool:
