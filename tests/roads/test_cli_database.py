@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import asyncpg
+import pytest
 
 from tests.roads.command import FENCEPOST, Shop
+from tests.seams.embedded import ended, needs_linux, wait_stopped
 
 
 async def test_migrate_checks_prints_and_applies(shop: Shop, dsn: str, admin: asyncpg.Connection) -> None:
@@ -108,6 +112,30 @@ async def test_an_embedded_home_is_made_by_run_and_used_by_the_others(lonely: Sh
     lonely.environ["FENCEPOST_HOME"] = str(lonely.place / "file" / "home")
     said = await lonely("run", "shop:order", "--input", '{"n": 4}', "--json")
     assert (said.code, said.object["error"]["code"]) == (5, "NO_DATABASE")
+
+
+@needs_linux
+@pytest.mark.parametrize("command", [["run", "shop:naps", "--input", "1"], ["dev", "shop:app"]], ids=["run", "dev"])
+async def test_a_command_that_is_killed_leaves_no_process_behind(lonely: Shop, command: list[str]) -> None:
+    """It works in its own process; its heartbeat and the server of the home end when it does."""
+    process = await lonely.start(*command)
+    home = lonely.place / ".fencepost"
+    async with asyncio.timeout(60):
+        while not (children := heartbeats_of(process.pid)):
+            assert process.returncode is None
+            await asyncio.sleep(0.02)  # waits: nothing tells that a process has a child
+    ends = [os.pidfd_open(child) for child in children]
+    process.kill()
+    await process.communicate()
+    for end in ends:
+        assert await asyncio.to_thread(ended, end, 10)
+        os.close(end)
+    await asyncio.to_thread(wait_stopped, home)
+
+
+def heartbeats_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"heartbeat" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 async def test_a_reader_that_goes_away_ends_a_listing_in_silence(shop: Shop) -> None:

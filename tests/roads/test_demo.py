@@ -187,6 +187,21 @@ async def test_a_demo_that_is_interrupted_leaves_no_process_and_no_waiting_run(
     assert [json.loads(line)["status"] for line in said.splitlines()] in (["cancelling"], ["cancelled"])
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("words", ["worker 1", "parked"])
+async def test_a_demo_that_is_killed_takes_its_worker_and_the_server_with_it(
+    home: Home, tmp_path: Path, words: str
+) -> None:
+    """Its worker may be starting, or in the middle of its work: it ends by itself, and then so does the server that nobody leases."""
+    playing = await home.start("demo", "--json", cwd=tmp_path)
+    await told(playing, words)
+    assert [line for line in home.processes() if "airports" in line] != []
+    os.kill(playing.pid, signal.SIGKILL)
+    await finished(playing)  # nobody holds its streams any more
+    home.until_still()
+    assert home.processes() == []
+
+
 @pytest.mark.parametrize(
     ("folder", "more"),
     [

@@ -34,14 +34,20 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Objects inst
 @threads_option
 @click.option("--lane", metavar="RELEASE", help="The release (or the name of its lane) whose runs it works on.")
 @click.option("--embedded", is_flag=True, help="Use the embedded home (FENCEPOST_HOME), which must exist.")
+@click.option("--child-of", type=int, hidden=True, help="The process that starts it: it ends when that one does.")
 @dsn_option
 @json_option
 def worker(
-    target: str, concurrency: int, threads: int, lane: str | None, embedded: bool, dsn: str | None, as_json: bool
-) -> int:
+    target: str, concurrency: int, threads: int, lane: str | None, embedded: bool, child_of: int | None, dsn: str | None,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Run workflows of an app. SIGTERM or Ctrl-C drains it: what is not begun is given back, the rest ends; a second one hurries."""
     from fencepost.cli.targets import find_app
 
+    if child_of is not None:
+        from fencepost.worker.process import end_with
+
+        end_with(child_of)
     if embedded and dsn is not None:
         raise Stop(USAGE, "USAGE", "--embedded and --dsn name two databases: give one of them")
     app = find_app(target)

@@ -1,4 +1,6 @@
-"""The demo's workers: processes of the real command, watched, killed by their id, and none left behind."""
+"""The demo's workers: processes of the real command, watched, killed by their id, and none left behind: a demo that is killed
+itself takes the worker along.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ class Crew:
         stage = self._stage
         number = len(self._workers) + 1
         log = stage.scratch / f"worker-{number}.log"
-        order = ["worker", TARGET, "--lane", stage.release, *(["--embedded"] if stage.home is not None else [])]
+        order = ["worker", TARGET, "--lane", stage.release, "--child-of", str(os.getpid())]
+        order += ["--embedded"] if stage.home is not None else []
         environment = os.environ | ({"FENCEPOST_HOME": str(stage.home)} if stage.home is not None else {})
         reading, writing = os.pipe()
         try:

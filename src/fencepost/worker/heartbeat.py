@@ -134,10 +134,7 @@ async def live(end: socket.socket) -> None:
     link = Link(end, hear)
     async with asyncio.timeout(SETUP_SECONDS):
         setup = await first
-    if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            # The end of the worker is seen at once; where it cannot be, the parent's id says so at the next beat.
-            loop.add_reader(os.pidfd_open(setup.parent), os._exit, 0)
+    process.end_with(setup.parent)
     await hearts[0].beat_for_ever()
 
 

@@ -1,13 +1,20 @@
-"""Facts about processes: what proof of death needs (law 85.3), and nothing that can be mistaken for it.
+"""Facts about processes: what proof of death needs (law 85.3), and nothing that can be mistaken for it; a child's tie to its parent.
 
 Where a fact cannot be read it is None, and no proof follows from it. Linux has all of them; elsewhere silence decides.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+LOOK_SECONDS: Final = 1.0  # between two looks for a parent, where nothing tells of its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,26 @@ def is_stopped(pid: int) -> bool:
     """True for a process that was stopped by a signal or a debugger; False also where that cannot be read."""
     seen = look(pid)
     return seen is not None and seen.state in {"T", "t"}
+
+
+def end_with(parent: int) -> None:
+    """From now on this process ends when its parent does, whatever its own threads are at, and says nothing more.
+
+    `parent`: the parent's process id, as the parent gave it; one that has ended already ends this process too.
+    """
+    threading.Thread(target=_end_with, args=(parent,), name="fencepost-parent", daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    with contextlib.suppress(AttributeError, OSError):  # older kernels, other systems
+        watched = select.poll()
+        watched.register(os.pidfd_open(parent), select.POLLIN)
+        # Asked after the opening: an id that somebody else had got by then is not our parent's any more.
+        if os.getppid() == parent:
+            watched.poll()
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)  # waits: nothing here tells of a parent's end
+    os._exit(0)
 
 
 def _proc_is_ours() -> bool:
