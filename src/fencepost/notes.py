@@ -25,5 +25,5 @@ def escape(text: object) -> str:
 def say(what: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log one state change: `what` and its fields as key=value."""
     if _log.isEnabledFor(level):
-        words = " ".join(f"{k}={escape(v)}" for k, v in fields.items() if v is not None)
-        _log.log(level, "%s", f"{what} {words}".rstrip(), extra={"fencepost": fields})
+        words = " ".join(f"{escape(k)}={escape(v)}" for k, v in fields.items() if v is not None)
+        _log.log(level, "%s", f"{escape(what)} {words}".rstrip(), extra={"fencepost": fields})

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
+from fencepost.notes import escape
+
 if TYPE_CHECKING:
     import asyncpg
 
@@ -144,10 +146,29 @@ async def _with_lock_retries(
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             pause = min(0.05 * 2**turn, 1.0)
             await asyncio.sleep(pause)  # waits: another session holds a lock; nothing announces its release
-    message = (
-        f"a lock could not be had in {LOCK_TRIES} tries; see who holds it in pg_locks and run `fencepost migrate` again"
-    )
+    message = f"a lock could not be had in {LOCK_TRIES} tries ({await _holders(connection, schema)}); run `fencepost migrate` again"
     raise MigrationRefused(message)
+
+
+async def _holders(connection: asyncpg.Connection, schema: str) -> str:
+    """Who has locks now that a migration waits for: its own lock, or one on a relation of the schema."""
+    rows = await connection.fetch(
+        """select distinct a.pid, a.application_name as name, a.state from pg_locks l join pg_stat_activity a on a.pid = l.pid
+            where l.granted and l.pid <> pg_backend_pid() and l.database = (select d.oid from pg_database d where d.datname = current_database())
+              and (l.relation in (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1)
+                   or l.locktype = 'advisory' and (l.classid::bigint << 32) + l.objid::bigint = hashtextextended($2, 0))
+            order by a.pid limit 5""",
+        schema,
+        _lock_name(schema),
+    )
+    if not rows:
+        return "nobody holds one any more"
+    return "held by " + ", ".join(f"pid {row['pid']} {escape(row['name'])!r} {row['state']}" for row in rows)
+
+
+def _lock_name(schema: str) -> str:
+    """What the advisory lock of an installation's migrations is the hash of."""
+    return "fencepost migrate " + schema
 
 
 async def _apply_next(
@@ -156,7 +177,7 @@ async def _apply_next(
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"set local lock_timeout = {LOCK_TIMEOUT_MS}")
         await connection.execute("set local search_path = pg_catalog, pg_temp")
-        await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 0))", "fencepost migrate " + schema)
+        await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 0))", _lock_name(schema))
         version = await installed_version(connection, schema)
         scripts = migrations()
         if version is not None:

@@ -47,6 +47,7 @@ class Link:
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
     application: str
+    settings: dict[str, str] = field(default_factory=dict)  # what the client asked for when it connected
     texts: dict[bytes, str] = field(default_factory=dict)
     portal: bytes = b""
     executes: bool = False
@@ -154,7 +155,8 @@ class Proxy:
             return
         words = body.split(b"\0")
         given = dict(zip(words[::2], words[1::2], strict=False))
-        link = Link(writer, forth, given.get(b"application_name", b"").decode())
+        settings = {key.decode(): value.decode() for key, value in given.items()}
+        link = Link(writer, forth, settings.get("application_name", ""), settings)
         self.links.add(link)
         try:
             up, down = (asyncio.ensure_future(c) for c in (self._up(link, reader), self._down(link, back)))
