@@ -22,12 +22,14 @@ from fencepost.errors import (
     RunNotFound,
     RunUnknown,
     SignalRefused,
+    SourceRefused,
     StepFailed,
     StepOutcomeUnknown,
 )
 
 if TYPE_CHECKING:
     from fencepost.client import Client, Handle
+    from fencepost.sources import ArrowFile, Csv, JsonLines, Parquet
     from fencepost.worker.context import Context
     from fencepost.worker.maps import Mapped
 
@@ -35,23 +37,28 @@ __all__ = [
     "Absent",
     "App",
     "Arrived",
+    "ArrowFile",
     "BrokenLaw",
     "Busy",
     "Client",
     "Context",
+    "Csv",
     "DatabaseUnavailable",
     "FencepostError",
     "Found",
     "Handle",
+    "JsonLines",
     "LaunchConflict",
     "LaunchRefused",
     "Mapped",
+    "Parquet",
     "Retry",
     "RunCancelled",
     "RunFailed",
     "RunNotFound",
     "RunUnknown",
     "SignalRefused",
+    "SourceRefused",
     "Step",
     "StepFailed",
     "StepOutcomeUnknown",
@@ -64,6 +71,10 @@ __all__ = [
 _LATER = {
     "Client": "fencepost.client",
     "Handle": "fencepost.client",
+    "ArrowFile": "fencepost.sources",
+    "Csv": "fencepost.sources",
+    "JsonLines": "fencepost.sources",
+    "Parquet": "fencepost.sources",
     "Context": "fencepost.worker.context",
     "Mapped": "fencepost.worker.maps",
 }

@@ -31,15 +31,16 @@ class Undecodable(Exception):
         return f"The stored value does not fit {self.what}: {self.problem}."
 
 
-def decode(text: str, type_: Any) -> Any:
+def decode(text: str, type_: Any, *, texts: bool = False) -> Any:
     """The value of `type_` that `text` holds. Nothing is imported, and only the type chooses what is made (law 00.6).
 
     `type_` is any annotation: Any, None, a union, a model, a Struct, a dataclass, a TypedDict, or these in containers.
+    `texts`: whoever wrote it had text only (a CSV file), so `"12"` is a number where the type says so.
 
     Raises    Undecodable: the text does not fit. The code has changed, or the text is not ours.
     """
     try:
-        return _decoder_of(type_)(text)
+        return _decoder_of(type_, strict=not texts)(text)
     except Exception as error:
         raise Undecodable(_named(type_), clip(_misfit(error), 2000)) from error
 
@@ -74,15 +75,15 @@ def takes_both_names(model: Any) -> bool:
     return "by_name" in inspect.signature(model.model_validate_json).parameters
 
 
-def _decoder_of(type_: Any) -> Callable[[str], Any]:
+def _decoder_of(type_: Any, *, strict: bool = True) -> Callable[[str], Any]:
     try:
-        return _decoder(type_)
+        return _decoder(type_, strict)
     except TypeError:
-        return _decoder.__wrapped__(type_)  # an annotation that has no hash; or the same refusal again
+        return _decoder.__wrapped__(type_, strict)  # an annotation that has no hash; or the same refusal again
 
 
 @lru_cache(maxsize=1024)
-def _decoder(type_: Any) -> Callable[[str], Any]:
+def _decoder(type_: Any, strict: bool) -> Callable[[str], Any]:  # noqa: FBT001 - a key of the cache
     if type_ is Any or type_ is object:
         return _decode
     if is_model(type_):
@@ -90,7 +91,7 @@ def _decoder(type_: Any) -> Callable[[str], Any]:
     if hasattr(type_, "__pydantic_validator__") and (adapter := _adapter(type_)) is not None:
         return adapter  # a dataclass of pydantic's
     try:
-        return msgspec.json.Decoder(type_, dec_hook=_made).decode
+        return msgspec.json.Decoder(type_, dec_hook=_made, strict=strict).decode
     except TypeError:
         # msgspec does not tell the members of a union of models apart; pydantic, being there, does.
         if (adapter := _adapter(type_)) is None:

@@ -8,6 +8,7 @@ FencepostError
 ├── RunUnknown             `handle.result()`: the run waits for somebody who knows what became of a step
 ├── LaunchConflict         admission: the id has another launch (30.3)
 ├── LaunchRefused          admission: an unusable id, name or value (30.6)
+├── SourceRefused          a table of rows that a map was given is not usable: nothing has begun (50.6)
 ├── RunNotFound            there is no such run in this organisation
 ├── SignalRefused          the run has ended, or has too many undelivered signals
 ├── Busy                   the process's connections are all in use (00.11)
@@ -110,6 +111,27 @@ class LaunchConflict(FencepostError):
 
 class LaunchRefused(FencepostError):
     """The launch cannot be stored: an unusable id, name, organisation or value. Nothing was written."""
+
+
+class SourceRefused(FencepostError, ValueError):
+    """A table of rows is not usable, and no row of it has begun (law 50.6): what is wrong, and where.
+
+    `line` counts from 1 (of Parquet and Arrow files it is the row, `unit` says so); `column` is a name, or a path below one.
+    """
+
+    def __init__(
+        self, path: str, problem: str, *, line: int | None = None, column: str = "", unit: str = "line"
+    ) -> None:
+        super().__init__(path, problem, line, column, unit)
+        self.path = path
+        self.problem = problem
+        self.line = line
+        self.column = column
+        self.unit = unit
+
+    def __str__(self) -> str:
+        where = f", {self.unit} {self.line}" if self.line is not None else ""
+        return f"{self.path}{where}{f', column {self.column}' if self.column else ''}: {self.problem}"
 
 
 class RunNotFound(FencepostError):

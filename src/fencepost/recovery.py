@@ -105,6 +105,16 @@ async def resolve(
     return row["answer"], row["why"]
 
 
+async def resolve_rows(
+    db: Database, org: str, run_id: str, *, step: str | None, ordinal: int | None, keys: Sequence[str], verdict: Verdict, value: str | None, by: str
+) -> list[tuple[Literal["done", "refused", "not_found", "unknown_run"], str | None]]:  # fmt: skip
+    """Say what became of many unknown rows, in one transaction; an answer per key, in order, with the reason of a refusal. The caller
+    bounds the batch. Source: resolve_rows, law 85.5.
+    """
+    rows = await db.call("resolve_rows", org, run_id, step, ordinal, list(keys), verdict, value, by)
+    return [(row["answer"], row["why"]) for row in rows]
+
+
 async def redrive(
     db: Database, org: str, run_id: str, *, new_id: str, from_step: tuple[str, int] | None, again: Sequence[str], by: str
 ) -> tuple[Literal["created", "replayed", "refused", "unknown_run"], str | None]:  # fmt: skip

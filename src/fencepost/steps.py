@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from fencepost import limits
 from fencepost.db import Database
 from fencepost.words import CANCELLING, STALE, BoundaryKind, Cancelling, Fence, Stale
 
@@ -150,6 +151,62 @@ async def read_rows(db: Database, mid: int, after: int, max_bytes: int) -> list[
     """A page of rows after an index, in order; an empty one is the end. Source: read_rows."""
     rows = await db.call("read_rows", mid, after, max_bytes, patience=float("inf"))
     return [Row(r["index"], r["key"], r["state"], r["input"], r["value"], r["fence"]) for r in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRow:
+    """A row that is not committed. States: waiting · marked · again."""
+
+    index: int
+    key: str
+    state: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """How a map's rows stand; `first_key` and `first_error` are of the first that failed."""
+
+    kept: int
+    failed: int
+    skipped: int
+    open: int
+    first_key: str | None
+    first_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A row as whoever looks sees it. States: waiting · running · kept · failed · skipped · unknown · again."""
+
+    mid: int
+    map: str
+    ordinal: int
+    index: int
+    key: str
+    state: str
+    value: str | None
+
+
+async def read_open_rows(db: Database, mid: int, after: int, *, most: int, max_bytes: int) -> list[OpenRow]:
+    """A page of rows after an index that are not committed, in order; an empty one is the end. Source: read_open_rows."""
+    rows = await db.call("read_open_rows", mid, after, most, max_bytes, patience=float("inf"))
+    return [OpenRow(r["index"], r["key"], r["state"], r["input"]) for r in rows]
+
+
+async def read_row_counts(db: Database, mid: int) -> RowCounts:
+    """How a map's rows stand. Source: read_row_counts."""
+    return RowCounts(*(await db.call("read_row_counts", mid, patience=float("inf")))[0].values())
+
+
+async def read_run_rows(
+    db: Database, org: str, run_id: str, *, name: str | None = None, ordinal: int | None = None, states: Sequence[str] | None = None,
+    after: tuple[int, int] = (0, -1), most: int = 1000, max_bytes: int = limits.ROWS_PAGE_BYTES,
+) -> list[RunRow]:  # fmt: skip
+    """A page of the rows of a run's maps, after (mid, index); an empty one is the end. Source: read_run_rows, law 50.6."""
+    chosen = list(states) if states else None
+    rows = await db.call("read_run_rows", org, run_id, name, ordinal, chosen, *after, most, max_bytes)
+    return [RunRow(*row.values()) for row in rows]
 
 
 def _marking(answer: str) -> Marking | Stale | Cancelling:

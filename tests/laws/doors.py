@@ -92,9 +92,12 @@ async def _steps_and_rows(db: Database, fence: Fence) -> None:
         db, fence, "m", 1, hash="h", start=0, keys=["k"], inputs=["1"], repeatable=True, whole=True
     )
     assert isinstance(made, steps.OpenMap)
+    assert [row.key for row in await steps.read_open_rows(db, made.mid, -1, most=9, max_bytes=1000)] == ["k"]
     assert await steps.mark_row(db, fence, made.mid, 0) == "marked"
     assert await steps.keep_row(db, fence, made.mid, 0, "kept", "2") == "kept"
     assert [row.value for row in await steps.read_rows(db, made.mid, -1, 1000)] == ["2"]
+    assert (await steps.read_row_counts(db, made.mid)).kept == 1
+    assert [row.value for row in await steps.read_run_rows(db, "default", "first")] == ["2"]
     await steps.keep(db, fence, "map", "m", 1, hash="h", repeatable=True, ok=True, value="[2]")
     assert await ledger.note_progress(db, [(fence, "half")]) == 1
 
@@ -134,6 +137,10 @@ async def _odd_ends(db: Database, admit, claim) -> None:
         db, "default", "lost", step="s", ordinal=1, row_key=None, verdict="completed", value="1", by="me"
     )
     assert resolved == ("done", None)
+    rows = await recovery.resolve_rows(
+        db, "default", "lost", step=None, ordinal=None, keys=["k"], verdict="again", value=None, by="me"
+    )
+    assert rows == [("not_found", "no unknown row has this key")]
     assert await terminal.judge_bound(db, "default", "lost") is False
     assert (await terminal.end(db, "default", "lost", by="me", reason="r"))[0] == "done"
 

@@ -243,3 +243,48 @@ returns table (index integer, key text, state text, input text, value text, fenc
    where p.bytes <= _bytes or p.nth = 1
    order by p.index
 $law$;
+
+-- Pages of a map's rows that are not committed, by index, at most `_most` and `_bytes` of input (a larger one travels alone); an empty
+-- page is the end. What is committed is passed over unread, however much of it there is.
+create function fencepost.read_open_rows(_mid bigint, _after integer, _most integer, _bytes integer)
+returns table (index integer, key text, state text, input text, fence uuid) language sql stable as $law$
+  select p.index, p.key, p.state, p.input, p.fence
+    from (select r.index, r.key, r.state, r.input, r.fence, sum(octet_length(r.input)) over w as bytes, row_number() over w as nth
+            -- Not the states as `row_open` has them: it knows no order, and every page would walk all of it.
+            from (select r.* from fencepost.row r where r.mid = _mid and r.index > _after and coalesce(r.state, '') in ('waiting', 'marked', 'again')
+                   order by r.index limit _most) r
+          window w as (order by r.index)) p
+   where p.nth = 1 or p.bytes <= _bytes
+   order by p.index
+$law$;
+
+-- How a map's rows stand, and the first that failed.
+create function fencepost.read_row_counts(_mid bigint)
+returns table (kept integer, failed integer, skipped integer, open integer, first_key text, first_error text) language sql stable as $law$
+  select c.kept, c.failed, c.skipped, c.open, f.key, f.value
+    from (select (count(*) filter (where r.state = 'kept'))::integer as kept, (count(*) filter (where r.state = 'failed'))::integer as failed,
+                 (count(*) filter (where r.state = 'skipped'))::integer as skipped,
+                 (count(*) filter (where r.state not in ('kept', 'failed', 'skipped')))::integer as open
+            from fencepost.row r where r.mid = _mid) c
+    left join lateral (select r.key, r.value from fencepost.row r where c.failed > 0 and r.mid = _mid and r.state = 'failed' order by r.index limit 1) f on true
+$law$;
+
+-- Pages of the rows of a run's maps after (map, index), in that order, for whoever looks: of one map (name, number) or of all, in these
+-- states (waiting · running · kept · failed · skipped · unknown · again) or in any. At most `_most` and `_bytes`; an empty page is the end.
+create function fencepost.read_run_rows(_org text, _id text, _name text, _ordinal integer, _states text[], _mid bigint, _after integer, _most integer, _bytes integer)
+returns table (mid bigint, map text, ordinal integer, index integer, key text, state text, value text) language sql stable as $law$
+  select p.mid, p.map, p.ordinal, p.index, p.key, p.state, p.value
+    from (select x.*, sum(coalesce(octet_length(x.value), 0)) over w as bytes, row_number() over w as nth
+            from (select m.mid, m.name as map, m.ordinal, w.index, w.key, s.state, w.value
+                    from fencepost.map m
+                    left join fencepost.task t on t.rid = m.rid
+                    join fencepost.row w on w.mid = m.mid and w.index > case when m.mid = _mid then _after else -1 end
+                    cross join lateral (values (case when w.state <> 'marked' then w.state
+                                                     when not w.repeatable and w.fence is distinct from t.fence then 'unknown' else 'running' end)) as s(state)
+                   where m.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and m.mid >= _mid
+                     and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal) and (_states is null or s.state = any (_states))
+                   order by w.mid, w.index limit _most) x
+          window w as (order by x.mid, x.index)) p
+   where p.nth = 1 or p.bytes <= _bytes
+   order by p.mid, p.index
+$law$;

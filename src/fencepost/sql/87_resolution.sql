@@ -85,6 +85,27 @@ begin
   return query select 'done', null::text;
 end $law$;
 
+-- 85.5. Many rows of a run's maps at once, each by its key, with its own audit line, in the order given; a batch is bounded by who asks.
+-- Answers by `ord`: done · refused (then `why`) · not_found (no row of the run has this key) · unknown_run.
+create function fencepost.resolve_rows(_org text, _id text, _name text, _ordinal integer, _keys text[], _verdict text, _value text, _by text)
+returns table (ord integer, answer text, why text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_key text; v_found boolean;
+begin
+  ord := 0;
+  foreach v_key in array _keys loop
+    ord := ord + 1;
+    select x.answer, x.why into answer, why from fencepost.resolve_unknown(_org, _id, _name, _ordinal, v_key, _verdict, _value, _by) x;
+    if answer = 'refused' then
+      select exists (select from fencepost.run r join fencepost.map m on m.rid = r.rid join fencepost.row w on w.mid = m.mid
+                      where r.org = _org and r.id = _id and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal) and w.key = v_key)
+        into v_found;
+      if not v_found then answer := 'not_found'; end if;
+    end if;
+    return next;
+  end loop;
+end $law$;
+
 -- 85.5. A new run from an ended one's committed steps, with their keys. `_from`: what was recorded at and after that step is set aside;
 -- refused if a non-repeatable step, or a map with such rows, is among that, unless named in `_again` (NAME#N). Unknown steps and rows of
 -- the origin come along as they are; failures are asked again.

@@ -1,0 +1,149 @@
+"""A table judged before anything begins: every row, every key, each key once; then read again in pieces.
+
+Both happen in a thread beside the worker's loop, at steady memory: of a row only eight bytes are kept, a hash of its key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost import values
+from fencepost.errors import SourceRefused
+from fencepost.sources.table import Row, Table, Tell, settings_digest
+
+Key = str | Callable[[Row], object]
+_SHARDS = 1024
+_LOOK_EVERY = 1000  # rows
+
+
+class Stopped(Exception):
+    """Whoever asked has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A table that was found good. `sha256` is of its bytes, `read_as` of how they were read."""
+
+    sha256: str
+    read_as: str
+    total: int
+
+    @property
+    def hash(self) -> str:
+        """The argument of a map's boundary (law 50.4)."""
+        return f"{self.sha256}:{self.read_as}:{self.total}"
+
+    @classmethod
+    def of(cls, text: str) -> Judged | None:
+        """From a boundary's hash; None: it is not of a table."""
+        parts = text.split(":")
+        return cls(parts[0], parts[1], int(parts[2])) if len(parts) == 3 and parts[2].isdecimal() else None
+
+
+def key_name(key: Key) -> str:
+    """As it is called: a column, or `key` for what a function makes."""
+    return key if isinstance(key, str) else "key"
+
+
+def read_as(table: Table, key: Key) -> str:
+    """How a table is read, as a digest: other columns or another key are other arguments."""
+    return settings_digest(table, key if isinstance(key, str) else "")
+
+
+def judge(table: Table, key: Key, stop: threading.Event) -> Judged:
+    """Read the whole table once. Raises SourceRefused for the first thing that is wrong with it, with its place."""
+    digest = hashlib.sha256()
+    shards = [array("q") for _ in range(_SHARDS)]
+    total = 0
+    for _, name, _ in _rows(table, key, digest.update, stop):
+        hashed = hash(name)
+        shards[hashed % _SHARDS].append(hashed)
+        total += 1
+    if suspects := _twice(shards):
+        _find_twins(table, key, suspects, stop)
+    return Judged(digest.hexdigest(), read_as(table, key), total)
+
+
+def chunks(
+    table: Table, key: Key, judged: Judged, size: int, stop: threading.Event
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Keys and inputs, at most about `size` bytes at a time. Raises SourceRefused if this is not what was judged: after the last piece
+    was read, and before it is given.
+    """
+    digest = hashlib.sha256()
+    keys: list[str] = []
+    inputs: list[str] = []
+    held = 0
+    try:
+        for _, name, text in _rows(table, key, digest.update, stop):
+            if inputs and held + len(text) > size:
+                yield keys, inputs
+                keys, inputs, held = [], [], 0
+            keys.append(name)
+            inputs.append(text)
+            held += len(text)
+    except SourceRefused as error:
+        raise table.refused(f"it was changed while it was being read: {error.problem}", error.line) from None
+    if digest.hexdigest() != judged.sha256:
+        raise table.refused("it was changed while it was being read")
+    yield keys, inputs
+
+
+def _rows(table: Table, key: Key, tell: Tell, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
+    """Place, key and JSON text of every row."""
+    for seen, (line, row) in enumerate(table.read(tell, key if isinstance(key, str) else None)):
+        if seen % _LOOK_EVERY == 0 and stop.is_set():
+            raise Stopped
+        name = _key_of(table, row, key, line)
+        try:
+            text = values.encode(row)
+        except values.Unstorable as error:
+            raise table.refused(f"it cannot be stored: {error.problem}", line, error.path.removeprefix("$.")) from None
+        yield line, name, text
+
+
+def _key_of(table: Table, row: Row, key: Key, line: int) -> str:
+    column = key_name(key)
+    found: Any
+    if isinstance(key, str):
+        found = row[key]
+    else:
+        try:
+            found = key(row)
+        except Exception as error:
+            raise table.refused(f"key= raised {type(error).__name__}: {error}", line) from error
+    if found is None or found == "":
+        raise table.refused("the key is empty", line, column)
+    if not isinstance(found, str | int) or isinstance(found, bool):
+        raise table.refused(f"the key is neither text nor a whole number: {type(found).__name__}", line, column)
+    try:
+        return values.check_name(str(found), "the key")
+    except ValueError as error:
+        raise table.refused(str(error), line, column) from None
+
+
+def _twice(shards: Iterable[array[int]]) -> set[int]:
+    """Hashes that are there more than once."""
+    found: set[int] = set()
+    for shard in shards:
+        before: int | None = None
+        for hashed in sorted(shard):
+            if hashed == before:
+                found.add(hashed)
+            before = hashed
+    return found
+
+
+def _find_twins(table: Table, key: Key, suspects: set[int], stop: threading.Event) -> None:
+    """Two keys may share a hash: only the same key twice is a fault. Both places are named."""
+    seen: dict[str, int] = {}
+    for line, name, _ in _rows(table, key, lambda _: None, stop):
+        if hash(name) in suspects:
+            first = seen.setdefault(name, line)
+            if first != line:
+                raise table.refused(f"the key {name!r} is the key of {table.unit} {first} too", line, key_name(key))
