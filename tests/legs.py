@@ -59,6 +59,12 @@ async def until(leg: Leg, condition: Callable[[Leg], bool], *, seconds: float = 
             await asyncio.sleep(0.002)  # waits: see above
 
 
+def looked(leg: Leg) -> bool:
+    """Its waits are armed and were looked for, nothing has told it to look again, and it has not parked."""
+    waits = leg.waits
+    return waits is not None and waits.timer is not None and waits.looking is None and not waits.hinted
+
+
 @dataclass
 class Driver:
     """A lane with no worker. `app` may be replaced by the next release's in the middle of a run."""

@@ -15,7 +15,7 @@ from fencepost.db import Database
 from fencepost.testing import pause_at
 from fencepost.worker.history import read_page
 from fencepost.worker.replay import Engine
-from tests.legs import Driver, overtaken, until
+from tests.legs import Driver, looked, overtaken, until
 from tests.support import lane_of, new_holder, tables
 
 pytestmark = pytest.mark.usefixtures("lawful")
@@ -594,13 +594,13 @@ async def test_a_wait_armed_before_a_declared_retry_is_answered_when_it_is_asked
         await driver.signal(run, "t", 2)
         await driver.run_until(run)
     else:
-        await until(leg, lambda one: one._timer is not None and one._looking is None)
+        await until(leg, looked)
         await driver.signal(run, "s", 1)
         leg.hint()
-        await until(leg, lambda one: not one._hinted and one._looking is None and one._timer is not None)
+        await until(leg, looked)
         await driver.signal(run, "t", 2)
         leg.hint()
-        await until(leg, lambda one: not one._waits)
+        await until(leg, lambda one: not one.waits.pending)
         go.set()
         assert await task == "completed"
     assert await driver.output(run) == [2, 1]

@@ -15,7 +15,7 @@ from fencepost import App, Arrived, Context, RunCancelled, StepFailed, TimedOut
 from fencepost.db import Database
 from fencepost.testing import Clock, pause_at
 from fencepost.worker.leg import Leg
-from tests.legs import Driver, Effects, overtaken, until
+from tests.legs import Driver, Effects, looked, overtaken, until
 
 pytestmark = pytest.mark.usefixtures("lawful")
 
@@ -130,10 +130,10 @@ async def test_a_leg_does_not_park_while_a_branch_is_in_a_step(driver: Driver, a
     run = await driver.start(flow)
     leg = await driver.one_leg()
     task = run_of(leg)
-    await until(leg, lambda one: any(p.armed for p in one._waits.values()) and one._looking is None)
+    await until(leg, looked)
     await driver.signal(run, "s", 2)
     leg.hint()
-    await until(leg, lambda one: not one._waits)
+    await until(leg, lambda one: not one.waits.pending)
     assert not task.done()
     go.set()
     assert await task == "completed"
@@ -179,10 +179,10 @@ async def test_a_sleep_wins_over_a_longer_step_at_its_own_time_and_the_late_step
     run = await driver.start(flow)
     leg = await driver.one_leg()
     task = run_of(leg)
-    await until(leg, lambda one: one._timer is not None)
+    await until(leg, looked)
     await clock.advance(0.9)
     leg.hint()
-    await until(leg, lambda one: one._timer is not None and one._looking is None and not one._hinted)
+    await until(leg, looked)
     assert not winners
     await clock.advance(0.1)
     with pause_at("leg.ended") as pause:
@@ -216,7 +216,7 @@ async def test_a_branch_on_a_lock_runs_and_is_named_with_its_place(driver: Drive
     run = await driver.start(flow)
     leg = await driver.one_leg()
     task = run_of(leg)
-    await until(leg, lambda one: any(p.armed for p in one._waits.values()) and one._looking is None)
+    await until(leg, looked)
     assert leg.engine is not None
     assert "at_the_door" in (leg.engine.running_on() or "")
     assert __file__ in (leg.engine.running_on() or "")

@@ -1,41 +1,31 @@
 """A leg: one attempt of a workflow run, in this process, from its claim to its end.
 
-It replays and runs the author's code through the engine (replay.py), records what happened through the doors, and ends in one of:
-completed, failed, retrying, unknown, parked, unfit, cancelled, stale, stopped. Whatever author code does, only a BrokenLaw leaves it.
+It replays and runs the author's code through the engine (replay.py) and the Context (context.py), records what happened through
+the doors, and ends in one of: completed, failed, retrying, unknown, parked, unfit, cancelled, stale, stopped. Whatever author code
+does, only a BrokenLaw leaves it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
 
-from fencepost import attempts, faults, limits, notes, suspension, terminal, values
+from fencepost import attempts, faults, notes, terminal, values
 from fencepost.attempts import Claimed
 from fencepost.authoring import Workflow
 from fencepost.errors import StepFailed, StepOutcomeUnknown
-from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
 from fencepost.words import CANCELLING, Cancelling, Stale
 from fencepost.worker.context import Context
 from fencepost.worker.execution import Threads, WorkerFace
 from fencepost.worker.history import Key, Recorded, read_page
-from fencepost.worker.replay import Engine, Turn
+from fencepost.worker.keeping import Keeping
+from fencepost.worker.replay import Engine
 from fencepost.worker.tasks import branch_context, watch_tasks
+from fencepost.worker.waits import Waits
 
 UNWIND_ROUNDS: Final = 3
 UNWIND_SECONDS: Final = 1.0
 _LEFT: Final = {"lost": "stale", "stopping": "stopped"}  # what becomes of a leg whose end is not told
-WAIT_KINDS: Final = frozenset({"sleep", "signal", "child"})
-
-
-@dataclass(slots=True)
-class PendingWait:
-    """A branch that waits for a sleep, a signal or a child."""
-
-    wait: Wait
-    turn: Turn
-    armed: bool
-    resolved: Resolved | None = None
 
 
 class Leg:
@@ -51,20 +41,10 @@ class Leg:
         self.told: set[Key] = set()  # recorded Unknowns that the code was told again
         self.tells: dict[Key, bool] = {}  # which of them must be told again, or must not, for the history to fit
         self.threads = Threads()
-        self.engine: Engine | None = None
+        self.engine: Engine | None = None  # of the present pass through the code, and its waits
+        self.waits: Waits | None = None
         self._aborted: tuple[Literal["lost", "cancelled", "stopping"], str] | None = None
         self._lost = asyncio.Event()
-        self._waits: dict[Key, PendingWait] = {}
-        self._cancels: list[Wait] = []
-        self._early: dict[Key, Resolved] = {}  # resolved, and the code has not asked for them yet
-        self._abandoned: set[Key] = set()  # armed, or being armed, when their branch was cancelled
-        self._orphans: dict[
-            str, list[Resolved]
-        ] = {}  # signals delivered to waits that were cancelled before the code saw them
-        self._known_seq = 0
-        self._hinted = False
-        self._looking: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     # ── from the loop ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,19 +60,18 @@ class Leg:
 
     def hint(self) -> None:
         """What an armed wait waits for may be here."""
-        self._hinted = True
-        if self.engine is not None:
-            self.engine.stir()
+        if self.waits is not None:
+            self.waits.hint()
 
     def blocked_on(self) -> str:
         """Words for where the code is: what it waits for, or which branch runs on something that is no boundary."""
-        if self.engine is None:
+        if self.engine is None or self.waits is None:
             return "its history is being read"
         running = self.engine.running_on()
         if running is not None:
             return f"a branch runs at {running}"
-        if self._waits:
-            return "waits for " + ", ".join(f"{kind} {name}#{ordinal}" for kind, name, ordinal in self._waits)
+        if self.waits.pending:
+            return "waits for " + ", ".join(f"{kind} {name}#{ordinal}" for kind, name, ordinal in self.waits.pending)
         return "a step runs" if self.engine.performing else "its code runs"
 
     # ── the leg ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,12 +116,12 @@ class Leg:
 
     async def _run_code(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
         engine = self.engine = Engine(recorded)
-        engine.on_rest = self._rest
-        self._known_seq = max((r.seq for r in recorded if r.kind in WAIT_KINDS and r.resolved), default=0)
+        keeping = Keeping(self, engine)
+        waits = self.waits = Waits(keeping)
+        engine.on_rest = waits.rest
         self.met_unknown = False
         self.told.clear()
-        self._orphans.clear()
-        context = Context(self)
+        context = Context(self, keeping, waits)
         given = (
             (values.decode(text, self.workflow.input_type),) if self.workflow.takes_input and text is not None else ()
         )
@@ -156,8 +135,7 @@ class Leg:
         await self._unwind(engine)
         if main.done() and not main.cancelled():
             main.exception()  # looked at, whoever else judges it: asyncio complains of one that nobody looked at
-        if self._timer is not None:
-            self._timer.cancel()
+        waits.close()
         missing = engine.unasked()
         if missing is not None and not engine.over.done():
             engine.end_unfit(f"the code ended, and {missing.words()} of its history was never asked for")
@@ -299,119 +277,3 @@ class Leg:
         if self.suspect:
             self.suspect = False
             self.face.publish()
-
-    async def wait(self, wait: Wait, *, armed: bool) -> Resolved:
-        """Wait, live, until a wait resolves and it is its turn. A branch cancelled meanwhile takes its wait along."""
-        assert self.engine is not None
-        key = (wait.kind, wait.name, wait.ordinal)
-        pending = self._waits[key] = PendingWait(wait, self.engine.turn(), armed)
-        if key in self._early:
-            self._resolve(pending, self._early.pop(key))
-        self.engine.stir()
-        try:
-            await pending.turn.future
-        except asyncio.CancelledError:
-            self.abandon(wait, pending.resolved, armed=pending.armed)
-            raise
-        finally:
-            self._waits.pop(key, None)
-        assert pending.resolved is not None
-        return pending.resolved
-
-    def abandon(self, wait: Wait, resolved: Resolved | None, *, armed: bool) -> None:
-        """A wait's branch was cancelled before the code saw a result. A signal that was delivered to it is the next wait's."""
-        assert self.engine is not None
-        if self.engine.is_ending:
-            return
-        if resolved is not None and resolved.kind == "signal" and resolved.state == "arrived":
-            self._orphans.setdefault(resolved.name, []).append(resolved)
-        elif resolved is None and armed:
-            self._abandoned.add((wait.kind, wait.name, wait.ordinal))
-            self._cancels.append(Wait(kind=wait.kind, name=wait.name, ordinal=wait.ordinal, op="cancel"))
-
-    def orphan(self, name: str) -> Resolved | None:
-        """The oldest signal of this name that was delivered and never seen."""
-        waiting = self._orphans.get(name)
-        return waiting.pop(0) if waiting else None
-
-    def _adopt(self, found: Resolved) -> None:
-        """A signal reached a wait while its branch was being cancelled: the next wait of the name has it, one that waits already too."""
-        if found.kind != "signal" or found.state != "arrived":
-            return
-        heirs = [
-            p for p in self._waits.values() if p.wait.kind == "signal" and p.wait.name == found.name and not p.resolved
-        ]
-        if not heirs:
-            self._orphans.setdefault(found.name, []).append(found)
-            return
-        self._cancels.append(Wait(kind="signal", name=found.name, ordinal=heirs[0].wait.ordinal, op="cancel"))
-        self._resolve(heirs[0], found)
-
-    def _resolve(self, pending: PendingWait, found: Resolved) -> None:
-        assert self.engine is not None
-        pending.resolved = found
-        self.engine.arrive(pending.turn, found.seq)
-
-    def _rest(self, all_wait: bool) -> None:  # noqa: FBT001 - the engine's callback
-        engine = self.engine
-        assert engine is not None
-        if self._looking is not None or not engine.is_settled():
-            return
-        if all_wait and engine.performing == len(self._waits) and self._waits:
-            self._look(park=True)
-        elif self._cancels or (self._waits and self._is_look_due()):
-            self._look(park=False)
-
-    def _is_look_due(self) -> bool:
-        """Told to look, or a wait is not armed yet; without a timer nobody has looked in this leg: an earlier one armed them all."""
-        return self._hinted or self._timer is None or any(not p.armed for p in self._waits.values())
-
-    def _look(self, *, park: bool) -> None:
-        engine = self.engine
-        assert engine is not None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._hinted = False
-        new = [p for p in self._waits.values() if not p.armed]
-        for pending in new:
-            pending.armed = True  # whatever becomes of the call: a branch that is cancelled meanwhile takes it back
-        asked = [*self._cancels, *(p.wait for p in new)]
-        self._cancels = []
-        self._looking = engine.loop.create_task(self._ask(engine, asked, park=park), context=engine.outside.copy())
-
-    async def _ask(self, engine: Engine, asked: list[Wait], *, park: bool) -> None:
-        try:
-            with engine.calling():
-                if park:
-                    await faults.reach("park.asked", run=self.claimed.id)
-                answer = await suspension.wait(self.face.db, self.fence, asked, known_seq=self._known_seq, park=park)
-            self._heard(engine, answer)
-        except Exception as error:
-            engine.break_off(error)
-        finally:
-            self._looking = None
-            engine.stir()
-
-    def _heard(self, engine: Engine, answer: Here | Armed | Parked | Stale | Cancelling) -> None:
-        match answer:
-            case Here(resolved):
-                for found in resolved:
-                    self._known_seq = max(self._known_seq, found.seq)
-                    key = (found.kind, found.name, found.ordinal)
-                    pending = self._waits.get(key)
-                    if pending is not None and pending.resolved is None:
-                        self._resolve(pending, found)
-                    elif pending is None and key in self._abandoned:
-                        self._adopt(found)
-                    elif pending is None:
-                        self._early[key] = found
-            case Armed(due_ms):
-                pause = limits.LOOK_SECONDS if due_ms is None else min(limits.LOOK_SECONDS, due_ms / 1000)
-                self._timer = engine.loop.call_later(pause, self.hint)
-            case Parked():
-                engine.end("parked")
-            case Stale():
-                engine.end("stale")
-            case Cancelling():
-                engine.end("cancelled", {"message": "cancelled"})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,9 +13,12 @@ from fencepost.errors import StepFailed
 from fencepost.steps import Row
 from fencepost.words import Cancelling, Stale
 from fencepost.worker.execution import Broke, Ran, execute, failure, found_value, look_up
+from fencepost.worker.history import Recorded
+from fencepost.worker.keeping import Keeping, Kept3
+from fencepost.worker.rows import Rows, chunk_end
+from fencepost.worker.telling import Telling
 
 if TYPE_CHECKING:
-    from fencepost.worker.history import Recorded
     from fencepost.worker.leg import Leg
 
 R = TypeVar("R")
@@ -34,56 +36,6 @@ class Mapped(list[R]):
         super().__init__(results)
         self.failed = failed or {}
         self.unknown = unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A map's input, as it is stored."""
-
-    keys: list[str]
-    inputs: list[str]
-
-    @property
-    def hash(self) -> str:
-        digest = hashlib.blake2b(digest_size=8)
-        for key, text in zip(self.keys, self.inputs, strict=True):
-            digest.update(f"{len(key)}:{key}{len(text)}:{text}".encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()
-
-
-def judge_rows(step: Step[..., Any], rows: Iterable[Any], key: str | Callable[[Any], object]) -> Rows:
-    """Encode rows and find their keys before anything begins. Raises ValueError (a missing, unusable or twice used key, with the row's
-    place) and Unstorable (with the row's place in its path).
-    """
-    keys: list[str] = []
-    inputs: list[str] = []
-    seen: dict[str, int] = {}
-    for place, row in enumerate(rows):
-        name = _key_of(step, row, key, place)
-        if name in seen:
-            raise ValueError(f"map of {step.name}: rows {seen[name]} and {place} have the same key {name!r}")
-        seen[name] = place
-        keys.append(name)
-        try:
-            inputs.append(values.encode(row))
-        except values.Unstorable as error:
-            raise values.Unstorable(f"$[{place}]{error.path.removeprefix('$')}", error.problem) from None
-    return Rows(keys, inputs)
-
-
-def _key_of(step: Step[..., Any], row: Any, key: str | Callable[[Any], object], place: int) -> str:
-    found: object
-    if callable(key):
-        found = key(row)
-    elif isinstance(row, dict):
-        found = cast("dict[str, Any]", row).get(key)
-    else:
-        found = getattr(row, key, None)
-    if found is None or not isinstance(found, str | int) or isinstance(found, bool):
-        raise ValueError(
-            f"map of {step.name}: row {place} has no usable key {key if isinstance(key, str) else '(key=…)'!r} (a text or a whole number)"
-        )
-    return values.check_name(str(found), f"map of {step.name}: the key of row {place}")
 
 
 @dataclass(slots=True)
@@ -107,7 +59,7 @@ class MapRun:
         """Store every row before the first begins, in calls of bounded size; what an earlier attempt stored stays."""
         start = 0
         while True:
-            stop = _chunk_end(self.rows.inputs, start)
+            stop = chunk_end(self.rows.inputs, start)
             whole = stop == len(self.rows.inputs)
             answer = await steps.open_map(
                 self.leg.face.db, self.leg.fence, self.step.name, self.ordinal, hash=self.rows.hash, start=start,
@@ -259,11 +211,67 @@ class MapRun:
         words = f"{many}; the first, {self.rows.keys[first]}: {why.get('message', '')}"
         return StepFailed("STEP_FAILED", words, step=self.step.name, type=str(why.get("type", "")))
 
+    def outcome(self) -> Ran | Broke:
+        """What is kept of the map as a whole."""
+        verdict = self.verdict()
+        if verdict is None:
+            return Ran(values.encode({"rows": len(self.rows.keys), "unknown": list(self.unknown_keys())}))
+        return Broke(values.encode_error({"code": verdict.code, "message": verdict.message, "type": verdict.type}))
 
-def _chunk_end(inputs: Sequence[str], start: int) -> int:
-    size = 0
-    for place in range(start, len(inputs)):
-        size += len(inputs[place])
-        if size > limits.COALESCE_BYTES_MAX // 2 and place > start:
-            return place
-    return len(inputs)
+    def unknown_keys(self) -> tuple[str, ...]:
+        return tuple(self.rows.keys[i] for i in sorted(self.unknown))
+
+
+class Maps:
+    """The maps of one pass through the code."""
+
+    __slots__ = ("_engine", "_keeping", "_leg", "_telling")
+
+    def __init__(self, keeping: Keeping, telling: Telling) -> None:
+        self._keeping = keeping
+        self._telling = telling
+        self._leg = keeping.leg
+        self._engine = keeping.engine
+
+    async def map(
+        self, step: Step[..., Any], source: Sequence[Any], rows: Rows, *, concurrency: int, tolerance: int, raises: bool
+    ) -> Mapped[Any]:
+        """One boundary; `rows`: the source, judged. `raises`: unknown rows are raised, not returned."""
+        engine = self._engine
+        ordinal = engine.count("map", step.name)
+        recorded = await engine.enter(("map", step.name, ordinal), rows.hash)
+        run = MapRun(self._leg, step, ordinal, rows, source, concurrency, tolerance)
+        with engine.at_boundary():
+            if recorded is not None:
+                await self._telling.again(recorded, run.is_still_unknown)
+            if recorded is not None and recorded.resolved:
+                with engine.preparing(recorded):
+                    mapped = await self._keeping.perform(lambda: self._collect(run, recorded.state, recorded.value))
+                await engine.replay(recorded)
+            else:
+                await engine.hold()
+                seq, state, text = await self._keeping.perform(lambda: self._do(run, raises=raises))
+                await engine.in_order(seq)
+                mapped = await self._keeping.perform(lambda: self._collect(run, state, text))
+            if isinstance(mapped, Exception):
+                raise mapped
+            return cast("Mapped[Any]", mapped)
+
+    async def _do(self, run: MapRun, *, raises: bool) -> Kept3:
+        await run.store()
+        # What a declared retry has set aside is no record, but its rows are there.
+        begun_before = ("map", run.step.name, run.ordinal) in self._engine.recorded
+        await run.run(await run.states() if begun_before else None)
+        if run.unknown and raises:
+            await self._telling.unknown("map", run.step.name, run.ordinal, run.unknown_keys())
+        return await self._keeping.keep("map", run.step.name, run.ordinal, run.rows.hash, run.outcome())
+
+    async def _collect(self, run: MapRun, state: str, text: str | None) -> Mapped[Any] | Exception:
+        """What the code is given of a map: always from what is stored."""
+        if state == "failed":
+            return failure(run.step, text or "{}")
+        unknown = set(values.decode(text or "{}", dict[str, Any]).get("unknown", ()))
+        try:
+            return await run.collect(unknown)
+        except values.Undecodable as error:
+            await self._keeping.undecodable(f"map {run.step.name}", error)

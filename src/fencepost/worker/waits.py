@@ -1,0 +1,216 @@
+"""Waits: sleeps, signals and children that the code waits for. They are armed, looked at and parked on together (laws 60.1-60.3, 60.11)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from fencepost import faults, limits, suspension, values
+from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
+from fencepost.words import Cancelling, Stale
+from fencepost.worker.history import Key
+from fencepost.worker.keeping import Keeping
+from fencepost.worker.replay import Turn
+
+KINDS: Final = frozenset({"sleep", "signal", "child"})
+
+
+@dataclass(slots=True)
+class PendingWait:
+    """A branch that waits for a sleep, a signal or a child."""
+
+    wait: Wait
+    turn: Turn
+    armed: bool
+    resolved: Resolved | None = None
+
+
+class Waits:
+    """The waits of one pass through the code. `hint` comes from outside, `rest` from the engine."""
+
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
+        self._leg = keeping.leg
+        self._engine = keeping.engine
+        self.pending: dict[Key, PendingWait] = {}
+        self.hinted = False
+        self.looking: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._cancels: list[Wait] = []
+        self._early: dict[Key, Resolved] = {}  # resolved, and the code has not asked for them yet
+        self._abandoned: set[Key] = set()  # armed, or being armed, when their branch was cancelled
+        # Signals delivered to waits that were cancelled before the code saw them.
+        self._orphans: dict[str, list[Resolved]] = {}
+        resolved = (r.seq for r in self._engine.recorded.values() if r.kind in KINDS and r.resolved)
+        self._known_seq = max(resolved, default=0)
+
+    # ── for the code ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def wait_for(self, kind: Literal["sleep", "signal"], name: str, ms: int | None) -> Resolved:
+        """One boundary: a sleep of `ms`, or a signal with an hour after `ms`, None: for ever."""
+        values.check_name(name, f"the name of a {kind}")
+        engine = self._engine
+        ordinal = engine.count(kind, name)
+        if kind == "signal":
+            # waits: for a branch that was cancelled just now to leave the signal that it had (60.3)
+            await asyncio.sleep(0)
+        recorded = await engine.enter((kind, name, ordinal))
+        wait = Wait(kind=kind, name=name, ordinal=ordinal, ms=ms)
+        armed = recorded is not None and recorded.state == "armed"
+        found = (
+            None
+            if recorded is None or not recorded.resolved
+            else Resolved(kind, name, ordinal, recorded.state, recorded.seq, recorded.value)
+        )
+        with engine.at_boundary():
+            if found is None and kind == "signal" and (orphan := self._orphan(name)) is not None:
+                self._abandon(wait, None, armed=armed)
+                return orphan
+            try:
+                if recorded is not None and found is not None:
+                    await engine.replay(recorded)
+                    return found
+                await engine.hold()
+            except asyncio.CancelledError:
+                self._abandon(wait, found, armed=armed)
+                raise
+            return cast("Resolved", await self._keeping.perform(lambda: self.wait(wait, armed=armed)))
+
+    async def first(self, names: list[str], ms: int | None) -> Resolved:
+        """Whichever signal comes first, each waited for in a branch of its own; the others are cancelled."""
+        branches = [asyncio.ensure_future(self.wait_for("signal", name, ms)) for name in names]
+        try:
+            await asyncio.wait(branches, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for branch in branches:
+                if not branch.done():
+                    branch.cancel()
+        return next(branch.result() for branch in branches if branch.done() and not branch.cancelled())
+
+    async def wait(self, wait: Wait, *, armed: bool) -> Resolved:
+        """Wait, live, until a wait resolves and it is its turn. A branch cancelled meanwhile takes its wait along."""
+        key = (wait.kind, wait.name, wait.ordinal)
+        pending = self.pending[key] = PendingWait(wait, self._engine.turn(), armed)
+        if key in self._early:
+            self._resolve(pending, self._early.pop(key))
+        self._engine.stir()
+        try:
+            await pending.turn.future
+        except asyncio.CancelledError:
+            self._abandon(wait, pending.resolved, armed=pending.armed)
+            raise
+        finally:
+            self.pending.pop(key, None)
+        assert pending.resolved is not None
+        return pending.resolved
+
+    # ── waits whose branch was cancelled ─────────────────────────────────────────────────────────────────────────────
+
+    def _abandon(self, wait: Wait, resolved: Resolved | None, *, armed: bool) -> None:
+        """A wait's branch was cancelled before the code saw a result. A signal that was delivered to it is the next wait's."""
+        if self._engine.is_ending:
+            return
+        if resolved is not None and resolved.kind == "signal" and resolved.state == "arrived":
+            self._orphans.setdefault(resolved.name, []).append(resolved)
+        elif resolved is None and armed:
+            self._abandoned.add((wait.kind, wait.name, wait.ordinal))
+            self._cancels.append(Wait(kind=wait.kind, name=wait.name, ordinal=wait.ordinal, op="cancel"))
+
+    def _orphan(self, name: str) -> Resolved | None:
+        """The oldest signal of this name that was delivered and never seen."""
+        waiting = self._orphans.get(name)
+        return waiting.pop(0) if waiting else None
+
+    def _adopt(self, found: Resolved) -> None:
+        """A signal reached a wait while its branch was being cancelled: the next wait of the name has it, one that waits already too."""
+        if found.kind != "signal" or found.state != "arrived":
+            return
+        heirs = [
+            p for p in self.pending.values() if p.wait.kind == "signal" and p.wait.name == found.name and not p.resolved
+        ]
+        if not heirs:
+            self._orphans.setdefault(found.name, []).append(found)
+            return
+        self._cancels.append(Wait(kind="signal", name=found.name, ordinal=heirs[0].wait.ordinal, op="cancel"))
+        self._resolve(heirs[0], found)
+
+    def _resolve(self, pending: PendingWait, found: Resolved) -> None:
+        pending.resolved = found
+        self._engine.arrive(pending.turn, found.seq)
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def hint(self) -> None:
+        """What an armed wait waits for may be here."""
+        self.hinted = True
+        self._engine.stir()
+
+    def close(self) -> None:
+        """The pass is over: nobody looks any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def rest(self, all_wait: bool) -> None:  # noqa: FBT001 - the engine's callback
+        """The code is at rest, live, with nothing to be given."""
+        if self.looking is not None or not self._engine.is_settled():
+            return
+        if all_wait and self._engine.performing == len(self.pending) and self.pending:
+            self._look(park=True)
+        elif self._cancels or (self.pending and self._is_look_due()):
+            self._look(park=False)
+
+    def _is_look_due(self) -> bool:
+        """Told to look, or a wait is not armed yet; without a timer nobody has looked in this leg: an earlier one armed them all."""
+        return self.hinted or self.timer is None or any(not p.armed for p in self.pending.values())
+
+    def _look(self, *, park: bool) -> None:
+        engine = self._engine
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.hinted = False
+        new = [p for p in self.pending.values() if not p.armed]
+        for pending in new:
+            pending.armed = True  # whatever becomes of the call: a branch that is cancelled meanwhile takes it back
+        asked = [*self._cancels, *(p.wait for p in new)]
+        self._cancels = []
+        self.looking = engine.loop.create_task(self._ask(asked, park=park), context=engine.outside.copy())
+
+    async def _ask(self, asked: list[Wait], *, park: bool) -> None:
+        leg, engine = self._leg, self._engine
+        try:
+            with engine.calling():
+                if park:
+                    await faults.reach("park.asked", run=leg.claimed.id)
+                answer = await suspension.wait(leg.face.db, leg.fence, asked, known_seq=self._known_seq, park=park)
+            self._heard(answer)
+        except Exception as error:
+            engine.break_off(error)
+        finally:
+            self.looking = None
+            engine.stir()
+
+    def _heard(self, answer: Here | Armed | Parked | Stale | Cancelling) -> None:
+        engine = self._engine
+        match answer:
+            case Here(resolved):
+                for found in resolved:
+                    self._known_seq = max(self._known_seq, found.seq)
+                    key = (found.kind, found.name, found.ordinal)
+                    pending = self.pending.get(key)
+                    if pending is not None and pending.resolved is None:
+                        self._resolve(pending, found)
+                    elif pending is None and key in self._abandoned:
+                        self._adopt(found)
+                    elif pending is None:
+                        self._early[key] = found
+            case Armed(due_ms):
+                pause = limits.LOOK_SECONDS if due_ms is None else min(limits.LOOK_SECONDS, due_ms / 1000)
+                self.timer = engine.loop.call_later(pause, self.hint)
+            case Parked():
+                engine.end("parked")
+            case Stale():
+                engine.end("stale")
+            case Cancelling():
+                engine.end("cancelled", {"message": "cancelled"})
