@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "run": "fencepost.cli.run:run",
     "worker": "fencepost.cli.worker:worker",
     "runs": "fencepost.cli.runs:runs",
+    "graph": "fencepost.cli.graph:graph",
     "lanes": "fencepost.cli.lanes:lanes",
     "migrate": "fencepost.cli.migrate:migrate",
     "doctor": "fencepost.cli.doctor:doctor",
