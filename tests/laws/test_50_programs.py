@@ -143,9 +143,11 @@ async def _start(ctx: Context, op: Op) -> str:
 
 
 async def _first(ctx: Context, op: Op) -> Any:
+    """One that nobody answers waits for names of its own: it would take what another waits for without end."""
+    heads, tails = ("heads", "tails") if op.n else ("no heads", "no tails")
     if op.n:
-        await asyncio.gather(*(ctx.signal(ctx.run_id, name, op.n) for name in ("heads", "tails")[: op.n]))
-    first = await ctx.wait_for_first(("heads", int), ("tails", int), within=None if op.n else 0.001)
+        await asyncio.gather(*(ctx.signal(ctx.run_id, name, op.n) for name in (heads, tails)[: op.n]))
+    first = await ctx.wait_for_first((heads, int), (tails, int), within=None if op.n else 0.001)
     return first.name if isinstance(first, Arrived) else "nothing"
 
 
