@@ -30,14 +30,20 @@ def _nothing(*_: object) -> None:
     return None
 
 
+def _not_sure(_: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerFace:
-    """What a leg needs of its worker."""
+    """What a leg needs of its worker. `on_thread_lost`: nobody waits any more for the step of this name that the running task gave to
+    a thread; True when it is certain that it never began and never will.
+    """
 
     db: Database
     threads: ThreadPoolExecutor
     lease_seconds: float
-    on_thread_lost: Callable[[str], None] = _nothing
+    on_thread_lost: Callable[[str], bool] = _not_sure
     publish: Callable[[], None] = _nothing
     progress: Callable[[Fence, str], None] = _nothing
 
@@ -71,6 +77,18 @@ class Threads:
     """Sync steps of a leg that still run, though nobody may wait for them any more: a cancel is final only when they have ended (80.4)."""
 
     running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
+    _unbegun: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+
+    def took_back(self, task: asyncio.Task[Any]) -> None:
+        """The call that this task waited for was taken out of the line before a thread had it."""
+        self._unbegun.add(task)
+
+    def never_began(self, task: asyncio.Task[Any]) -> bool:
+        """That is how this task's try has ended. Asked once after each."""
+        if task not in self._unbegun:
+            return False
+        self._unbegun.discard(task)
+        return True
 
     async def wait(self) -> None:
         if self.running:
@@ -99,14 +117,13 @@ async def execute(
             async with scope:
                 value = await _call(face, threads, step, key, args, kwargs)
         except BaseException as error:
+            unbegun = threads.never_began(task)
             if task.cancelling() > before or isinstance(error, GeneratorExit):
                 raise
-            interrupted = scope.expired() or isinstance(error, asyncio.CancelledError)
-            if interrupted and not step.repeatable:
-                return OutOfSight(f"timed out after {step.timeout} s" if scope.expired() else "cancelled from within")
-            if isinstance(error, step.unknown_on):
-                return OutOfSight(f"raised {type(error).__name__}, declared to leave it unknown")
-            doc, problem = _judge(step, error, timed_out=scope.expired())
+            expired = scope.expired()
+            if not unbegun and (why := _out_of_sight(step, error, expired=expired)) is not None:
+                return OutOfSight(why)
+            doc, problem = _judge(step, error, timed_out=expired, unbegun=unbegun)
         else:
             await faults.reach("step.end", step=step.name, key=key)
             return _encoded(value)
@@ -122,10 +139,22 @@ async def execute(
             return Broke(doc)
 
 
-def _judge(step: Step[..., Any], error: BaseException, *, timed_out: bool) -> tuple[str, BaseException]:
-    """A failed try: as it will be stored, and as a retry rule sees it."""
+def _out_of_sight(step: Step[..., Any], error: BaseException, *, expired: bool) -> str | None:
+    """Why nobody knows what this try has done; None when what it raised says so."""
+    if not step.repeatable and (expired or isinstance(error, asyncio.CancelledError)):
+        return f"timed out after {step.timeout} s" if expired else "cancelled from within"
+    if isinstance(error, step.unknown_on):
+        return f"raised {type(error).__name__}, declared to leave it unknown"
+    return None
+
+
+def _judge(step: Step[..., Any], error: BaseException, *, timed_out: bool, unbegun: bool) -> tuple[str, BaseException]:
+    """A failed try: as it will be stored, and as a retry rule sees it. `unbegun`: no thread was free in its time."""
     if timed_out and isinstance(error, TimeoutError):
-        error = TimeoutError(f"it did not return within {step.timeout} s")
+        within = f"within {step.timeout} s"
+        error = TimeoutError(
+            f"it did not begin {within}: no thread was free" if unbegun else f"it did not return {within}"
+        )
         return describe(step, error, "TIMED_OUT"), error
     if isinstance(error, SystemExit | KeyboardInterrupt):
         error = RuntimeError(f"author code asked the worker to exit: {type(error).__name__}")
@@ -153,7 +182,10 @@ async def _call(
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         if not future.done():
-            face.on_thread_lost(step.name)
+            if face.on_thread_lost(step.name):
+                task = asyncio.current_task()
+                assert task is not None
+                threads.took_back(task)
             future.add_done_callback(_swallow)
         raise
 

@@ -61,18 +61,23 @@ class StepThreads(ThreadPoolExecutor):
         self._line.put(item)
         return item.future
 
-    def lose(self, step: str) -> None:
-        """The running task waits no more for the step it gave to a thread: not begun, it never begins."""
+    def lose(self, step: str) -> bool:
+        """The running task waits no more for the step it gave to a thread: not begun, it never begins. True when that is so."""
         task = asyncio.current_task()
         with self._lock:
             item = self._items.pop(task, None) if task is not None else None
-            if item is None or item.future.cancel() or item.future.done():
-                return
+            if item is None:
+                return False
+            if item.future.cancel():
+                return True
+            if item.future.done():
+                return False
             item.lost = True
             self.lost += 1
             all_lost = self.lost >= self._most
         if all_lost:
             self._used_up(step)
+        return False
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the base's signature; nobody can wait for a hung step
         """Let idle threads end; nothing is waited for."""
