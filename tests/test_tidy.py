@@ -12,7 +12,7 @@ from collections import defaultdict
 
 import pglast
 
-from tests.tidy import lists, sql
+from tests.tidy import attacks, lists, sql
 from tests.tidy.tree import ROOT, SRC, calls, comments, files, functions, name, text, tree, under
 
 PROSE = {".md", ".py", ".sql", ".toml", ".yml", ".yaml", ".sh", ".html", ".css", ".cfg", ""}
@@ -80,6 +80,27 @@ def test_the_list_of_untested_laws_holds_no_law_that_is_tested_or_unknown() -> N
     faults = [law for law in lists.LAWS_WITHOUT_TEST if law in tested or law not in known]
     faults += [law for law in lists.LAWS_KEPT_ELSEWHERE if law not in known]
     assert not faults, broken(faults, "Take these off the list: it says what is not yet attacked.")
+
+
+def attacked() -> dict[str, str]:
+    """Case of the attack list -> a file of tests that names it."""
+    return {
+        f"B{number}": name(path)
+        for path in under("tests")
+        if path.name != "attacks.py"
+        for number in re.findall(r"\bB(0[1-9]|[1-9]\d|1\d\d)\b", text(path))
+    }
+
+
+def test_every_case_of_the_attack_list_is_cited_by_a_test_or_says_why_it_has_no_subject_yet() -> None:
+    cited, known = attacked(), {f"B{case:02d}" for case in attacks.CASES}
+    faults = [f"{case}: nobody attacks it" for case in known - set(cited) - set(attacks.WITHOUT_SUBJECT)]
+    faults += [
+        f"{case}: {cited[case]} attacks it, take it off the list" for case in attacks.WITHOUT_SUBJECT if case in cited
+    ]
+    faults += [f"{case}: {cited[case]} names it, but there is none" for case in set(cited) - known]
+    faults += [f"{case}: listed, but there is none" for case in set(attacks.WITHOUT_SUBJECT) - known]
+    assert not faults, broken(sorted(faults), "What broke elsewhere breaks here too, until a test has tried.")
 
 
 # The ground floor

@@ -104,6 +104,7 @@ async def perform(client: Client, name: str, run: str) -> None:
 async def test_a_worker_whose_statement_is_cut_does_nothing_twice(
     name: str, proxy: Proxy, client: Client, admin: asyncpg.Connection, tmp_path: Path
 ) -> None:
+    """B80"""
     effects.write_to(tmp_path / "effects")
     async with working(proxy.dsn):
         await perform(client, name, "clean")
@@ -137,6 +138,7 @@ async def test_a_worker_whose_statement_is_cut_does_nothing_twice(
 async def test_a_heartbeat_that_is_cut_costs_nobody_a_lease(
     act: str, proxy: Proxy, client: Client, admin: asyncpg.Connection, tmp_path: Path
 ) -> None:
+    """B91"""
     effects.write_to(tmp_path / "effects")
     async with working(proxy.dsn, lease=3, beat=0.3) as worker:
         for n in range(3):
@@ -158,6 +160,7 @@ async def test_a_heartbeat_that_is_cut_costs_nobody_a_lease(
 async def test_a_launch_whose_commit_is_ambiguous_is_one_run(
     act: str, proxy: Proxy, through: Client, admin: asyncpg.Connection
 ) -> None:
+    """B71, B80"""
     plan = proxy.plan(Plan("admit_runs", 1, act))
     await through.start(code.straight, id="one")
     assert plan.done.is_set()
@@ -173,6 +176,7 @@ async def test_a_launch_whose_commit_is_ambiguous_is_one_run(
 async def test_a_signal_whose_commit_is_ambiguous_is_one_signal_and_a_cancel_one_cancel(
     act: str, proxy: Proxy, through: Client, admin: asyncpg.Connection
 ) -> None:
+    """B80"""
     handle = await through.start(code.waiting, id="one")
     plan = proxy.plan(Plan("send_signals", 1, act))
     assert await handle.signal("go", 7) == ("sent" if act == "before" else "repeated")
@@ -191,6 +195,7 @@ async def test_a_signal_whose_commit_is_ambiguous_is_one_signal_and_a_cancel_one
 async def test_an_ambiguous_commit_of_the_callers_own_transaction_is_told_and_can_be_repeated(
     act: str, proxy: Proxy, through: Client, admin: asyncpg.Connection
 ) -> None:
+    """B80"""
     connection = await asyncpg.connect(proxy.dsn)
     plan = proxy.plan(Plan("commit", 1, act))
     with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
@@ -212,6 +217,7 @@ SURFACED = "22023 22P02 23505 25001 28000 3F000 42501 42P01 42883".split()
 async def test_weather_at_any_statement_of_a_launch_is_ridden_out(
     state: str, proxy: Proxy, admin: asyncpg.Connection
 ) -> None:
+    """B93"""
     async with Client(Database(proxy.dsn, name="caller"), "dev") as client:
         plans = [
             proxy.plan(Plan(door, 1, f"error:{state}")) for door in ("register_lane", "admit_runs", "watch_outcome")
@@ -224,6 +230,7 @@ async def test_weather_at_any_statement_of_a_launch_is_ridden_out(
 
 @pytest.mark.parametrize("state", SURFACED)
 async def test_what_asking_again_cannot_mend_is_said_at_once(state: str, proxy: Proxy, through: Client) -> None:
+    """B93"""
     plan = proxy.plan(Plan("admit_runs", 1, f"error:{state}"))
     again = proxy.plan(Plan("admit_runs", 1, f"error:{state}"))  # a launch of a batch is asked once more, alone
     with pytest.raises(asyncpg.PostgresError) as caught:
@@ -244,6 +251,7 @@ async def test_a_broken_law_is_a_broken_law_through_the_wire(proxy: Proxy, throu
 async def test_one_transient_error_at_each_call_leaves_the_record_of_a_clean_run(
     proxy: Proxy, client: Client, admin: asyncpg.Connection, tmp_path: Path
 ) -> None:
+    """B81, B93"""
     effects.write_to(tmp_path / "effects")
     doors = {"claim_attempts": 1, "mark_steps": 1, "keep_steps": 2, "finish_attempts": 1}
     async with working(proxy.dsn):
@@ -273,6 +281,7 @@ async def test_one_transient_error_at_each_call_leaves_the_record_of_a_clean_run
 async def test_a_listener_in_a_black_hole_is_noticed_and_polling_takes_over(
     proxy: Proxy, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """B19, B83"""
     assert listener.CHECK_SECONDS + listener.ANSWER_SECONDS <= 15
     monkeypatch.setattr(listener, "CHECK_SECONDS", 1.0)
     monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.5)
@@ -350,6 +359,7 @@ async def test_a_frozen_server_hangs_no_heartbeat_and_costs_no_attempt(
 async def test_a_hole_in_the_middle_of_a_call_ends_with_its_time_and_the_call_is_asked_again(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, admin: asyncpg.Connection
 ) -> None:
+    """B33"""
     monkeypatch.setattr(limits, "STATEMENT_SECONDS", 0.5)
     async with Client(Database(proxy.dsn, name="caller"), "dev") as client:
         await client.lane()

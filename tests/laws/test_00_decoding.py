@@ -91,7 +91,7 @@ ATTACKS = [
     "type_", [Any, dict[str, Any], str, Verdict, list[Verdict], Sheet, Strip, Holder, Review | Sheet]
 )
 def test_decoding_imports_nothing_and_runs_nothing(type_: Any) -> None:
-    """00.6 Hostile texts, straight from a column: plain data or a refusal; the interpreter's own audit sees nothing."""
+    """00.6, B110 Hostile texts, straight from a column: plain data or a refusal; the interpreter's own audit sees nothing."""
     check_type(type_)  # what the type itself needs is loaded by now
     seen: list[str] = []
     watching = True

@@ -236,7 +236,7 @@ async def test_a_caller_whose_patience_ends_is_told_that_nobody_knows_here(serve
 async def test_no_output_null_and_json_null_are_told_apart(
     db: Database, admin: asyncpg.Connection, output: str | None
 ) -> None:
-    """00.16 In the table, and in what every reader is given."""
+    """00.16, B115 In the table, and in what every reader is given."""
     rid = await admit_one(db, "it")
     claimed = await claim_one(db)
     assert await terminal.watch_outcome(db, "default", "it", None) == terminal.Outcome(rid, "running", None, None)

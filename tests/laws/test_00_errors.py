@@ -95,7 +95,7 @@ def test_the_error_path_never_fails_on_an_error(error: Callable[[], BaseExceptio
 
 
 def test_an_error_is_described_so_that_one_can_read_it() -> None:
-    """00.5 NUL and surrogates are escaped visibly; what is cut says so; a group says what is in it."""
+    """00.5, B107, B109 NUL and surrogates are escaped visibly; what is cut says so; a group says what is in it."""
     assert describe_error(ValueError("a\0b\ud800é\n"), "X")["message"] == "a\\u0000b\\ud800é\n"
     assert describe_error(ValueError("x"), "X") == {"code": "X", "message": "x", "type": "ValueError"}
     cut = describe_error(ValueError("y" * 5_000_000), "X")["message"]
@@ -109,7 +109,7 @@ def test_an_error_is_described_so_that_one_can_read_it() -> None:
 
 @given(st.text(st.characters(), max_size=400).map(lambda text: text * 60), st.text(st.characters()))
 def test_any_text_fits_into_an_error(message: str, code: str) -> None:
-    """00.5 Property: any characters at all, at any length, in the message and in the code."""
+    """00.5, B114 Property: any characters at all, at any length, in the message and in the code."""
     doc = describe_error(ValueError(message), code)
     assert good(encode_error(doc)) == doc
 
@@ -170,7 +170,7 @@ class Huge:
     ids=range(9),
 )
 def test_a_result_that_cannot_be_kept_becomes_a_typed_failure(value: Any) -> None:
-    """00.5 UNSTORABLE_RESULT, with the path, the reason and a bounded description; never a stuck run."""
+    """00.5, B106 UNSTORABLE_RESULT, with the path, the reason and a bounded description; never a stuck run."""
     with pytest.raises(Unstorable) as caught:
         encode({"result": value})
     found = good(unstorable_result(caught.value, {"result": value}))

@@ -43,7 +43,7 @@ async def test_a_transaction_reads_the_clock_once(db: Database, admin: asyncpg.C
 async def test_every_session_reads_the_clock_that_a_test_set(
     db: Database, clock: Clock, admin: asyncpg.Connection
 ) -> None:
-    """00.1 And nothing of a machine's own clock: noon is decades away from every instant written."""
+    """00.1, B41 And nothing of a machine's own clock: noon is decades away from every instant written."""
     await clock.set(NOON)
     await doors.walk(db)
     for table, column in (

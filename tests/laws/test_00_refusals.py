@@ -135,7 +135,7 @@ def tail(value: Any, problem: str) -> str:
     ids=["root", "list", "dict", "rows", "dataclass", "mixed"],
 )
 def test_a_hostile_value_is_refused_with_its_path(value: Any, problem: str, wrap: Any, where: str) -> None:
-    """00.5 NUL, lone surrogates, NaN, ±Infinity and what is not JSON are refused anywhere, with the path."""
+    """00.5, B107, B109 NUL, lone surrogates, NaN, ±Infinity and what is not JSON are refused anywhere, with the path."""
     error = refused(wrap(value))
     assert error.path == where + tail(value, problem)
     assert re.search(problem, error.problem), error
@@ -153,7 +153,7 @@ def test_a_forgotten_await_is_named() -> None:
 
 @pytest.mark.parametrize("value", [value for value, _ in HOSTILE[:20]], ids=[problem for _, problem in HOSTILE[:20]])
 def test_a_hostile_value_thirty_levels_deep_is_refused_with_its_path(value: Any) -> None:
-    """00.5 Depth hides nothing."""
+    """00.5, B113 Depth hides nothing."""
     for level in range(30):
         value = {"k": value} if level % 3 else [value]
     assert refused(value).path == "$" + ".k.k[0]" * 10
@@ -240,7 +240,7 @@ def test_a_value_that_contains_itself_or_is_nested_too_deep_is_refused() -> None
     "wrap", [lambda v: v, lambda v: [v], lambda v: (v,), Holder], ids="text list tuple object".split()
 )
 def test_a_value_over_the_limit_is_refused_with_limit_and_size(wrap: Any) -> None:
-    """00.5 One byte under and at the limit are kept; one over is refused, with both numbers."""
+    """00.5, B114 One byte under and at the limit are kept; one over is refused, with both numbers."""
     around = len(encode(wrap("")))
     for size in (999, 1000):
         assert len(encode(wrap("x" * (size - around)), limit=1000).encode()) == size

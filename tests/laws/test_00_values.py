@@ -260,7 +260,7 @@ def test_a_set_has_one_text_in_every_process() -> None:
 
 
 def test_no_value_null_and_text_null_are_told_apart() -> None:
-    """00.16 null, "null", "", [] and {} have different texts; the text of null is one, so no output is none."""
+    """00.16, B115 null, "null", "", [] and {} have different texts; the text of null is one, so no output is none."""
     assert [encode(value) for value in (None, "null", "", [], {}, 0, False)] == [
         "null", '"null"', '""', "[]", "{}", "0", "false",
     ]  # fmt: skip

@@ -93,7 +93,7 @@ async def test_admission_joins_the_callers_transaction(
 async def test_of_many_identical_submissions_at_once_one_creates_the_run(
     db: Database, worker_dsn: str, admin: asyncpg.Connection
 ) -> None:
-    """30.2 Twelve, by four processes' worth of connections."""
+    """30.2, B71 Twelve, by four processes' worth of connections."""
     lane = await lane_of(db)
     others = [Database(worker_dsn, connections=1) for _ in range(4)]
     answers = await asyncio.gather(*(admission.admit(others[n % 4], [launch(id="it", lane=lane)]) for n in range(12)))
@@ -287,7 +287,7 @@ BAD = ["", " ", "\t", "a\nb", "\x01", "a\x7f", "x" * 201, "\u200b\n", "a\rb", "\
 async def test_bad_ids_and_names_are_refused_before_any_write_and_by_a_constraint(
     db: Database, admin: asyncpg.Connection, column: str
 ) -> None:
-    """30.6"""
+    """30.6, B05"""
     await lane_of(db)
     before = await tables(admin)
     for bad in BAD:

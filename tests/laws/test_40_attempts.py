@@ -125,7 +125,7 @@ async def test_claimants_pass_by_a_row_that_another_is_taking(db: Database, dsn:
 
 
 async def test_numbers_are_one_two_three_whatever_ended_the_legs(db: Database, admin: asyncpg.Connection) -> None:
-    """40.2 A give-back, a deferral, a park, a retry, a loss: each next claim has the next number and a fence never seen."""
+    """40.2, B09 A give-back, a deferral, a park, a retry, a loss: each next claim has the next number and a fence never seen."""
     rid = await admit_one(db, "it")
     fences = []
     for number, how in enumerate(["give", "defer", "park", "retry", "lose", "end"], start=1):
@@ -160,7 +160,7 @@ async def test_numbers_are_one_two_three_whatever_ended_the_legs(db: Database, a
 async def test_a_dead_fence_changes_nothing_and_is_told_that_it_is_stale(
     db: Database, admin: asyncpg.Connection
 ) -> None:
-    """40.3 The villain's row looks exactly as it did when it was the writer's own: same worker name, same state, begun or not."""
+    """40.3, B06, B07 The villain's row looks exactly as it did when it was the writer's own: same worker name, same state, begun or not."""
     old = await running(db, "it", on_lost="replay")
     await mark(db, old.fence, "done", repeatable=True)
     new = await villain_of(db, admin, old)
@@ -233,7 +233,7 @@ async def test_what_a_dead_fence_may_still_do_is_deliver_evidence_and_observe(
 async def test_a_restarted_process_of_the_same_name_is_a_stranger(
     db: Database, admin: asyncpg.Connection, clock: Clock
 ) -> None:
-    """40.9 Same name, same host, same pid: it does not renew, shield or release its predecessor's attempts, nor answer for them."""
+    """40.9, B07, B25 Same name, same host, same pid: it does not renew, shield or release its predecessor's attempts, nor answer for them."""
     await clock.set(NOON)
     rid = await admit_one(db)
     first = await new_holder(db, name="w")
@@ -254,7 +254,7 @@ async def test_a_restarted_process_of_the_same_name_is_a_stranger(
 
 
 async def test_a_late_but_unchallenged_finish_counts(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
-    """40.10 Ten leases late and nobody asked; and a holder that is silent for long, heard again, still holds."""
+    """40.10, B132 Ten leases late and nobody asked; and a holder that is silent for long, heard again, still holds."""
     await clock.set(NOON)
     claimed = await running(db)
     await clock.advance(300)

@@ -246,7 +246,7 @@ async def test_what_an_answered_request_gave_and_the_worker_does_not_hold_goes_b
 async def test_a_heartbeat_is_told_what_to_stop_and_what_it_holds_no_longer(
     db: Database, admin: asyncpg.Connection
 ) -> None:
-    """40.14 With the reason; another number of the same run is no longer held either."""
+    """40.14, B63 With the reason; another number of the same run is no longer held either."""
     claimed = [await running(db, name) for name in ("stays", "cancelled", "ended")]
     holder = await new_holder(db)
     await admin.execute("update fencepost.task set holder = $1, request = 9", holder)
@@ -259,7 +259,7 @@ async def test_a_heartbeat_is_told_what_to_stop_and_what_it_holds_no_longer(
 
 
 async def test_a_beat_waits_for_no_row_that_somebody_holds(db: Database, dsn: str, admin: asyncpg.Connection) -> None:
-    """40.14 Being heard must not depend on anybody else's transaction."""
+    """40.14, B39 Being heard must not depend on anybody else's transaction."""
     await admit_one(db)
     holder = await new_holder(db)
     fence = (await ask(db, holder, 1)).claimed[0].fence

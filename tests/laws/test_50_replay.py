@@ -326,7 +326,7 @@ async def test_code_that_does_not_fit_parks_the_run_and_the_old_code_runs_it_on(
 
 
 async def test_a_value_that_the_new_code_cannot_read_parks_the_run(db: Database) -> None:
-    """50.4, 50.5 UNDECODABLE: nothing is lost, and the code that can read it goes on; an input nobody ever read fails the run."""
+    """50.4, 50.5, B111 UNDECODABLE: nothing is lost, and the code that can read it goes on; an input nobody ever read fails the run."""
 
     def version(type_: Any, input_type: Any = int) -> App:
         app = App("typed")
@@ -363,7 +363,7 @@ async def test_a_value_that_the_new_code_cannot_read_parks_the_run(db: Database)
 
 
 async def test_a_boundary_of_a_kind_that_this_build_does_not_know_parks_the_run(driver: Driver, app: App) -> None:
-    """50.5 It raises, and does not count as resolved."""
+    """50.5, B53 It raises, and does not count as resolved."""
 
     @app.workflow()
     async def flow(ctx: Context) -> int:

@@ -362,7 +362,7 @@ async def test_what_a_look_up_says_decides(
     proven: bool,
     expected: tuple[str, Any, int],
 ) -> None:
-    """50.11 Found is final; Absent permits a run when the key is honoured, or the holder's death is confirmed; nothing else does."""
+    """50.11, B131 Found is final; Absent permits a run when the key is honoured, or the holder's death is confirmed; nothing else does."""
     asked: list[str] = []
     keys: list[str] = []
 
@@ -648,7 +648,7 @@ async def test_a_class_declared_to_leave_it_unknown_does(driver: Driver, app: Ap
 async def test_a_result_that_cannot_be_stored_is_a_typed_failure_for_steps_rows_and_runs(
     driver: Driver, app: App
 ) -> None:
-    """50.10, 00.5 With the path of what is wrong; the same on replay; an argument is refused before anything begins."""
+    """50.10, 00.5, B106 With the path of what is wrong; the same on replay; an argument is refused before anything begins."""
     from fencepost.values import Unstorable
 
     @app.step(repeatable=True)
@@ -704,7 +704,7 @@ async def test_a_cancellation_from_within_a_step_is_its_own_affair(driver: Drive
 
 
 async def test_a_sync_step_whose_thread_outlives_its_time_out(driver: Driver, app: App, effects: Effects) -> None:
-    """50.10, 40.12 Not repeatable: unknown; repeatable: failed, and its next try may run beside it. The worker is told each time."""
+    """50.10, 40.12, B62 Not repeatable: unknown; repeatable: failed, and its next try may run beside it. The worker is told each time."""
     go = threading.Event()
     lost: list[str] = []
 
@@ -741,7 +741,7 @@ async def test_a_sync_step_whose_thread_outlives_its_time_out(driver: Driver, ap
 
 
 async def test_a_cancel_is_final_only_when_the_threads_have_ended(driver: Driver, app: App, effects: Effects) -> None:
-    """50.10, 80.4"""
+    """50.10, 80.4, B62"""
     go, inside = threading.Event(), threading.Event()
 
     @app.step()
@@ -880,7 +880,7 @@ async def test_an_unknown_beside_steps_that_went_on_is_resolved_all_the_same(
 async def test_a_result_that_came_after_the_loss_is_evidence_and_is_accepted_by_one_word(
     driver: Driver, app: App, effects: Effects
 ) -> None:
-    """50.2 The mark names its fence: the dead fence's commit is kept as evidence; the record does not change by it."""
+    """50.2, B132 The mark names its fence: the dead fence's commit is kept as evidence; the record does not change by it."""
     go = asyncio.Event()
 
     @app.step()

@@ -144,7 +144,7 @@ async def test_a_leg_does_not_park_while_a_branch_is_in_a_step(driver: Driver, a
 async def test_a_sleep_wins_over_a_longer_step_at_its_own_time_and_the_late_step_writes_nothing(
     driver: Driver, app: App, clock: Clock
 ) -> None:
-    """60.11 race(sleep 1 s, step): the winner is the sleep, on the first pass and on replay; the step leaves no result."""
+    """60.11, B55 race(sleep 1 s, step): the winner is the sleep, on the first pass and on replay; the step leaves no result."""
     never = asyncio.Event()
     stopped: list[str] = []
     winners: list[str] = []
@@ -622,7 +622,7 @@ async def test_a_request_to_exit_ends_the_run_and_never_the_worker(driver: Drive
 async def test_a_time_out_stays_one_on_replay_and_the_late_signal_is_the_next_waits(
     driver: Driver, app: App, clock: Clock
 ) -> None:
-    """60.5"""
+    """60.5, B45"""
     seen: list[Any] = []
 
     @app.workflow()

@@ -181,7 +181,7 @@ async def test_only_the_parent_that_waits_is_woken(db: Database, admin: asyncpg.
 
 
 async def test_a_parent_of_two_is_woken_by_the_first_and_loses_neither(db: Database, admin: asyncpg.Connection) -> None:
-    """60.10, 60.5 Ended together in one call, both have arrived."""
+    """60.10, 60.5, B47 Ended together in one call, both have arrived."""
     dad = await running(db, "dad")
     kids = [await claim_by(db, admin, (await child_of(db, dad.fence, f"kid-{n}", ordinal=n)).child) for n in (1, 2, 3)]
     await wait(db, dad.fence, park=True)

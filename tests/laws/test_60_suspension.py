@@ -70,7 +70,7 @@ async def test_what_is_parked_stands_in_no_index_of_the_claim(db: Database, admi
 async def test_a_park_whose_answer_was_lost_is_asked_again_and_answered_the_same(
     db: Database, admin: asyncpg.Connection
 ) -> None:
-    """60.1, 00.3 By the fence that parked; one that was lost is stale."""
+    """60.1, 00.3, B37 By the fence that parked; one that was lost is stale."""
     mine = await running(db, "nap")
     assert await wait(db, mine.fence, arm("signal")) == Parked()
     before = await tables(admin)
@@ -86,7 +86,7 @@ async def test_a_park_whose_answer_was_lost_is_asked_again_and_answered_the_same
 
 @pytest.mark.parametrize("when", ["before", "armed", "parked"])
 async def test_a_signal_is_delivered_whenever_it_is_sent(db: Database, admin: asyncpg.Connection, when: str) -> None:
-    """60.2 Before the wait exists, while the leg still looks, and after it parked; once each time."""
+    """60.2, B44 Before the wait exists, while the leg still looks, and after it parked; once each time."""
     mine = await running(db, "run")
     if when == "before":
         assert await send(db, "run", payload='{"ok": 1}') == "sent"
@@ -201,7 +201,7 @@ async def test_a_message_of_an_old_attempt_neither_wakes_nor_cancels_for_the_new
 async def test_a_wait_that_timed_out_stays_so_and_the_late_signal_stays_for_the_next(
     db: Database, admin: asyncpg.Connection, clock: Clock
 ) -> None:
-    """60.5 In its own column, never inferred from a null value."""
+    """60.5, B45 In its own column, never inferred from a null value."""
     mine = await running(db, "run")
     await clock.advance(0)
     assert await wait(db, mine.fence, arm("signal", ms=1000)) == Parked()

@@ -161,7 +161,7 @@ async def test_a_leg_cannot_cancel_its_run(db: Database, admin: asyncpg.Connecti
 async def test_a_terminal_run_holds_waits_for_and_asks_nothing(
     db: Database, admin: asyncpg.Connection, clock: Clock
 ) -> None:
-    """80.6 Its lease, waits, timers and watchers are gone; a watcher was told once."""
+    """80.6, B49 Its lease, waits, timers and watchers are gone; a watcher was told once."""
     mine = await running(db, "run")
     heard: asyncio.Queue[str] = asyncio.Queue()
     await admin.add_listener("fp_watcher", lambda *got: heard.put_nowait(got[-1]))

@@ -241,7 +241,7 @@ async def test_silence_is_observed_on_the_real_clock(db: Database, admin: asyncp
 
 
 async def test_a_beat_finishes_what_an_earlier_one_began(db: Database, admin: asyncpg.Connection) -> None:
-    """85.4 An incarnation that was ended long ago and still holds; one whose record is gone; a close that was cut off."""
+    """85.4, B25, B39 An incarnation that was ended long ago and still holds; one whose record is gone; a close that was cut off."""
     made = [await running(db) for _ in range(3)]
     who = [await holder_of(admin, c.fence) for c in made]
     await admin.execute(

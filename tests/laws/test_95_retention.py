@@ -61,7 +61,7 @@ async def test_only_terminal_rows_older_than_the_policy_go(
 async def test_nothing_parked_unknown_or_alive_is_touched_however_old(
     db: Database, admin: asyncpg.Connection, clock: Clock
 ) -> None:
-    """95.1 Ten years."""
+    """95.1, B140 Ten years."""
     await clock.set(NOON)
     parked = (await running(db, "parked")).fence
     await keep(db, parked)
@@ -105,7 +105,7 @@ async def test_scratch_goes_six_hours_after_the_end_and_the_ledger_outlives_it(
 
 
 async def test_what_something_alive_refers_to_stays(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
-    """95.1 The ended child of a living parent, the ended parent of a living child, the origin of a living redrive and what it
+    """95.1, B140 The ended child of a living parent, the ended parent of a living child, the origin of a living redrive and what it
     started; once they have ended, all goes."""
     await clock.set(NOON)
     dad, kid = await family(db, id="dad")
@@ -133,7 +133,7 @@ async def test_what_something_alive_refers_to_stays(db: Database, admin: asyncpg
 
 
 async def test_batches_are_bounded_and_always_progress(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
-    """95.1 The oldest are referenced and stay: they do not hide those behind them."""
+    """95.1, B99 The oldest are referenced and stay: they do not hide those behind them."""
     await clock.set(NOON)
     living = (await running(db, "living")).fence
     for n in range(4):
@@ -154,7 +154,7 @@ async def test_batches_are_bounded_and_always_progress(db: Database, admin: asyn
 async def test_workers_that_nothing_names_any_more_are_forgotten(
     db: Database, admin: asyncpg.Connection, clock: Clock
 ) -> None:
-    """95.1 An ended incarnation goes with the last attempt that names it; a living one never."""
+    """95.1, B25 An ended incarnation goes with the last attempt that names it; a living one never."""
     await clock.set(NOON)
     claimed = await running(db, "it")
     named = await holder_of(admin, claimed.fence)

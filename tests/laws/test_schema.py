@@ -137,7 +137,7 @@ asyncio.run(main())
 async def test_a_migration_killed_in_the_middle_left_nothing_and_is_done_by_the_next(
     server: str, template: TemplateDatabase
 ) -> None:
-    """00.8 The process is killed between two chapters, which a lock of ours holds open."""
+    """00.8, B97 The process is killed between two chapters, which a lock of ours holds open."""
     async with empty_database(server) as dsn, connected(dsn) as owner, connected(dsn) as watch:
         async with owner.transaction():
             await owner.execute("select pg_advisory_xact_lock(4711)")
@@ -229,7 +229,7 @@ ODD = [
 
 @pytest.mark.parametrize("name", ODD)
 async def test_any_legal_schema_name_works(server: str, name: str) -> None:
-    """00.7 Every door is opened, as the worker role, under each odd name."""
+    """00.7, B103 Every door is opened, as the worker role, under each odd name."""
     async with empty_database(server) as dsn, connected(dsn) as owner:
         assert await migrate(owner, name, roles=True, test=True) == ["chapters"]
         assert await migrate(owner, name, roles=True, test=True) == []
@@ -281,7 +281,7 @@ grant usage on schema trap to public; grant all on all tables in schema trap to 
 
 
 async def test_search_path_changes_nothing(server: str, template: TemplateDatabase) -> None:
-    """00.7 A hostile search_path of the migrating role and of every session: the schema is the same, every door works."""
+    """00.7, B103 A hostile search_path of the migrating role and of every session: the schema is the same, every door works."""
     async with empty_database(server) as dsn, connected(dsn) as owner:
         await owner.execute(TRAP)
         base = await owner.fetchval("select current_database()")

@@ -15,7 +15,7 @@ from fencepost.testing import Clock
 from tests.support import admit_one, claim_all, claim_one, lane_of, launch, look, new_holder
 from tests.support_invariants import broken
 from tests.support_races import together, waiting
-from tests.support_runs import arm, beat, ledger_of, wait
+from tests.support_runs import arm, beat, finish, ledger_of, running, wait
 
 LEASE = 30.0
 
@@ -139,3 +139,22 @@ async def test_only_a_claim_gives_an_attempt(db: Database, admin: asyncpg.Connec
     got = [await claim_all(db, holder, request=1) for holder in (first, second)]
     assert sorted(len(one) for one in got) == [0, 1]
     assert await look(admin, rid, "number") == 2
+
+
+async def test_a_run_that_backs_off_holds_nothing_and_no_lease_of_it_lapses(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
+    """B65 Ten leases long, its old holder gone: every sweep passes it by, and its hour brings the next try."""
+    await clock.advance(0)
+    mine = await running(db, "run")
+    await finish(db, mine.fence, "retry", delay_ms=int(10 * LEASE * 1000), most_tries=5)
+    observer = await new_holder(db)
+    for _ in range(59):
+        await clock.advance(5)
+        await beat(db, observer)
+        assert await look(admin, mine.fence.rid, "state", "holder", "losses", "tries") == ("queued", None, 0, 1)
+        assert await claim_all(db, observer) == ()
+    await clock.advance(5)
+    await beat(db, observer)
+    assert [one.fence.number for one in await claim_all(db, observer)] == [2]
+    assert await broken(admin) == {}

@@ -74,7 +74,7 @@ async def test_run_gives_the_result_on_stdout_and_its_progress_on_stderr(shop: S
 
 
 async def test_a_null_output_and_no_output_are_told_apart(shop: Shop) -> None:
-    """00.16"""
+    """00.16, B135 And what a stored value holds steers no terminal."""
     said = await shop("run", "shop:nothing", "--here", "--json")
     assert said.code == 0
     assert said.object["output"] is None

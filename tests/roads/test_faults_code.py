@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from fencepost import App, Context, RunFailed
+from fencepost import App, Context, RunFailed, Step, limits
 from fencepost.client import Client
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.testing import raise_at
 from fencepost.worker.execution import Ran, Threads, WorkerFace, execute
 from fencepost.worker.threads import StepThreads
+from tests.legs import Driver
 from tests.roads.crew import until
 from tests.roads.inside import working
 from tests.support_invariants import broken
@@ -131,3 +132,55 @@ async def test_failures_of_code_are_no_trouble_of_the_worker_and_its_own_are_nev
         told = [record for record in caplog.records if f"no such move {n}" in record.getMessage()]
         assert told, n
         assert max(record.levelno for record in told) >= logging.ERROR
+
+
+NAMES = ["pay", "Pay", "pay ", " pay", "p\u0430y", "caf\u00e9", "cafe\u0301", "pay#1", "pay/1", "pa\u200by"]
+did: list[str] = []
+
+
+def named(name: str) -> Step[[int], list[object]]:
+    """A step of that name, which says what it did."""
+
+    async def does(n: int) -> list[object]:
+        did.append(f"{name} {n}")
+        return [name, n]
+
+    return app.step(name=name, repeatable=True)(does)
+
+
+twins = [named(name) for name in NAMES]
+
+
+@app.workflow()
+async def twice(ctx: Context) -> list[list[object]]:
+    """Every name twice in a loop, and again in two branches."""
+    found = [await ctx.step(step, n) for n in range(2) for step in twins]
+    found += await asyncio.gather(*(ctx.step(step, n) for n in (2, 3) for step in twins))
+    return found
+
+
+@pytest.mark.parametrize("every", [1, 7])
+async def test_two_steps_share_no_record_however_alike_their_names_are(db: Database, every: int) -> None:
+    """B117 Twice in a loop, in two branches, in another case, normal form or with a blank: each has its own value, on every replay."""
+    did.clear()
+    driver = Driver(db, app)
+    run = await driver.start(twice)
+    await driver.run_losing(run, every)
+    expected = [[name, n] for n in range(4) for name in NAMES]
+    assert await driver.output(run) == expected
+    assert set(did) == {f"{name} {n}" for name, n in expected}
+
+
+async def test_a_run_that_never_stops_recording_ends_with_the_number_it_may_have(
+    db: Database, admin: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B114 Small steps by the million: refused where they pass the bound, in words, and not asked again."""
+    monkeypatch.setattr(limits, "BOUNDARIES_MAX", 12)
+    did.clear()
+    driver = Driver(db, app)
+    run = await driver.start(twice)
+    await driver.run_until(run, "failed")
+    assert "at most 12 boundaries" in (await driver.error(run))["message"]
+    assert len(did) == 12
+    assert await admin.fetchval("select count(*) from fencepost.boundary") == 12
+    assert driver.endings == ["failed"]

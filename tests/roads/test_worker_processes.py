@@ -91,7 +91,7 @@ async def test_40_12_a_starting_worker_beats_first_and_so_recovers_from_its_dead
 async def test_40_10_a_stopped_worker_is_out_after_an_observed_lease_and_writes_nothing_when_it_goes_on(
     crew: Crew, db: Database, admin: asyncpg.Connection
 ) -> None:
-    """40.3, 85.3: a process that is only stopped is not gone: its silence is waited for."""
+    """40.3, 85.3, B06, B132: a process that is only stopped is not gone: its silence is waited for."""
     first = await crew.start(lease=LEASE, beat=BEAT)
     rid = await admit_one(db, name="holding", input='"a"')
     await crew.effect("hold", "a", first.pid)
@@ -117,6 +117,7 @@ async def test_40_10_a_stopped_worker_is_out_after_an_observed_lease_and_writes_
 async def test_40_12_code_that_blocks_the_loop_or_holds_the_interpreter_for_three_leases_loses_nothing(
     crew: Crew, db: Database, admin: asyncpg.Connection
 ) -> None:
+    """B16"""
     first = await crew.start(lease=LEASE, beat=BEAT)
     rid = await admit_one(db, name="blocking", input=str(3 * LEASE))
     await crew.effect("block", first.pid)
