@@ -130,9 +130,15 @@ def attached(home: Path) -> list[int]:
 
 
 def servers(home: Path) -> list[int]:
-    return [
-        pid for pid in attached(home) if str(home / "postgres").encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    """Those of them that are nobody's child: one that was just forked still has its server's command line."""
+    there, found = attached(home), []
+    for pid in there:
+        with contextlib.suppress(OSError):  # it has just ended
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            named = str(home / "postgres").encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if named and parent not in there:
+                found.append(pid)
+    return found
 
 
 def wait_free(home: Path, name: str, seconds: float = 40) -> None:

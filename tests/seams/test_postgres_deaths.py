@@ -65,6 +65,20 @@ def test_when_the_server_is_killed_its_keeper_starts_it_again_with_all_rows(home
 
 
 @needs_linux
+def test_an_orphan_that_does_not_notice_its_servers_death_is_ended_by_the_keeper(home: Path) -> None:
+    """It may be in the middle of a long write, or stopped; nobody waits for it for ever, and the keeper stays."""
+    with open_test(home) as leased:
+        ask(leased.dsn, "create table kept as select generate_series(1, 1000) as n")
+        before = place(home)
+        orphan = ask(leased.dsn, "select pid from pg_stat_activity where backend_type = 'checkpointer'")
+        os.kill(orphan, signal.SIGSTOP)
+        end(before["server"])
+        assert ask_patiently(leased.dsn, "select count(*) from kept") == 1000
+        assert place(home)["keeper"] == before["keeper"]
+        wait_reaped(orphan)
+
+
+@needs_linux
 def test_when_the_keeper_is_killed_a_living_client_starts_another_and_there_is_one_server(home: Path) -> None:
     with open_test(home) as leased:
         ask(leased.dsn, "create table kept as select generate_series(1, 1000) as n")

@@ -143,10 +143,9 @@ class Keeper:
             self.launch(program, fd)
         finally:
             os.close(fd)  # from here on the server and its children alone hold the lock
-        if not self.await_answer():
-            return False
+        # Before it answers: whoever is answered by this server is not told of the one before.
         self.write_place(program.version)
-        return True
+        return self.await_answer()
 
     def await_orphans(self, fd: int) -> None:
         """Take server.lock: wait until every process of an earlier server is gone."""
@@ -158,12 +157,26 @@ class Keeper:
             patience = STOP_SECONDS
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGINT)
-        if not lock(fd, fcntl.LOCK_EX, patience):
+        # As their server would have done; the memory they shared is never looked at again.
+        self.end_orphans(signal.SIGQUIT)
+        if lock(fd, fcntl.LOCK_EX, patience):
+            return
+        self.end_orphans(signal.SIGKILL)
+        if not lock(fd, fcntl.LOCK_EX, ORPHAN_SECONDS):
             pids = ", ".join(map(str, self.attached())) or "unknown"
             raise NoPostgres(
                 f"processes of an earlier PostgreSQL still use {self.data} (process {pids}), stopped or hanging: "
                 "end them with kill -9 and try again; the data are safe"
             )
+
+    def end_orphans(self, how: signal.Signals) -> None:
+        """Signal the children of our own dead server: they became ours. Those of another keeper's are left to notice by themselves."""
+        for pid in self.attached():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # The name stands in brackets and may hold anything; the parent is the second field behind them.
+                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                if parent == os.getpid() and pid != self.server:
+                    os.kill(pid, how)
 
     def server_pid(self) -> int:
         """The process that postmaster.pid names; 0: none."""
