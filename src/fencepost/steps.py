@@ -154,7 +154,7 @@ async def read_rows(db: Database, mid: int, after: int, max_bytes: int) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRow:
+class Undone:
     """A row that is not committed. States: waiting · marked · again."""
 
     index: int
@@ -188,10 +188,10 @@ class RunRow:
     value: str | None
 
 
-async def read_open_rows(db: Database, mid: int, after: int, *, most: int, max_bytes: int) -> list[OpenRow]:
+async def read_open_rows(db: Database, mid: int, after: int, *, most: int, max_bytes: int) -> list[Undone]:
     """A page of rows after an index that are not committed, in order; an empty one is the end. Source: read_open_rows."""
     rows = await db.call("read_open_rows", mid, after, most, max_bytes, patience=float("inf"))
-    return [OpenRow(r["index"], r["key"], r["state"], r["input"]) for r in rows]
+    return [Undone(r["index"], r["key"], r["state"], r["input"]) for r in rows]
 
 
 async def read_row_counts(db: Database, mid: int) -> RowCounts:

@@ -152,40 +152,6 @@ def signal(
 
 @click.command()
 @click.argument("run_id")
-@click.argument("verdict", type=click.Choice(["completed", "failed", "again", "late", "lookup"]))
-@click.option("--step", metavar="NAME#N", help="The unknown step; with --row, the map that the row is of.")
-@click.option("--row", metavar="KEY", help="The unknown row, by its key.")
-@click.option("--value", metavar="JSON|@FILE|-", help="With completed: what it returned.")
-@click.option("--error", metavar="TEXT", help="With failed: why.")
-@org_option
-@database_options
-def resolve(
-    run_id: str, verdict: str, step: str | None, row: str | None, value: str | None, error: str | None, org: str, dsn: str | None, as_json: bool
-) -> int:  # fmt: skip
-    """Say what became of an unknown step, row, or (neither given) attempt. Done once, with an audit line; the run then goes on.
-
-    completed: it happened, with this value. failed: it failed, with this error. again: run it again. late: the evidence that came late
-    is its result. lookup: ask its look-up again.
-    """
-    from fencepost.cli.resolving import resolve_run, verdict_value
-
-    text = verdict_value(verdict, value, error)
-    _checked(run_id, org, step or "", row or "")
-
-    async def go(place: Place) -> int:
-        async with place.database() as db:
-            answer, why = await resolve_run(db, org, run_id, verdict=verdict, step=step, row=row, text=text)
-        found = _answer(run_id, org, answer, None) | ({"why": why} if why else {})
-        return _tell(
-            found, "resolved" if answer == "done" else f"refused: {why}", done=answer == "done", as_json=as_json
-        )
-
-    with opened(dsn) as place:
-        return run_async(go(place))
-
-
-@click.command()
-@click.argument("run_id")
 @click.option(
     "--from",
     "from_step",
@@ -233,4 +199,4 @@ def redrive(
         return run_async(go(place))
 
 
-COMMANDS: Final = (cancel, signal, end, wake, resolve, redrive)
+COMMANDS: Final = (cancel, signal, end, wake, redrive)

@@ -9,6 +9,7 @@ from typing import Any
 from fencepost import explain
 from fencepost.ledger import Event, Listed, OpenRow
 from fencepost.spelling import instant
+from fencepost.steps import RunRow
 
 Document = dict[str, Any]
 
@@ -78,10 +79,17 @@ def event_data(event: Event) -> dict[str, Any]:
     return event.data | {key: instant(event.data[key]) for key in ("until",) if event.data.get(key)}
 
 
-def row_object(row: OpenRow) -> dict[str, Any]:
-    """A line of `runs rows --json`."""
-    found = {"map": row.map, "ordinal": row.ordinal, "key": row.key, "state": row.state}
-    return found | ({"error": json.loads(row.value)} if row.value is not None else {})
+def row_object(row: RunRow) -> dict[str, Any]:
+    """A line of `runs rows --json`: `value` of a row that is completed, `error` of one that failed."""
+    found: dict[str, Any] = {"map": row.map, "ordinal": row.ordinal, "key": row.key, "state": row_state(row)}
+    if row.value is None:
+        return found
+    return found | {"value" if row.state == "kept" else "error": json.loads(row.value)}
+
+
+def row_state(row: RunRow) -> str:
+    """As the counts of `runs show` call it."""
+    return "completed" if row.state == "kept" else row.state
 
 
 def _at(value: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from fencepost.cli import inputs
@@ -34,7 +35,6 @@ async def resolve_run(
     """Ask the door; (answer, why)."""
     from fencepost import ledger, recovery
     from fencepost.explain import part
-    from fencepost.values import encode_error
 
     if verdict == "failed":
         code = "STEP_FAILED"
@@ -42,8 +42,7 @@ async def resolve_run(
             # A lost attempt that failed keeps the code of its loss.
             doc = await ledger.read_run(db, org, run_id) or {}
             code = part(doc, "task").get("unknown") or "RUNNER_LOST"
-        text = encode_error({"code": code, "message": text, "by": inputs.person()})
-        assert json.loads(text)
+        text = _error(code, text)
     name, ordinal = inputs.step(step) if step else (None, None)
     return await recovery.resolve(
         db,
@@ -56,3 +55,32 @@ async def resolve_run(
         value=text,
         by=inputs.person(),
     )
+
+
+async def resolve_batch(
+    db: Database, org: str, run_id: str, keys: Sequence[str], *, verdict: str, step: str | None, text: str | None
+) -> list[tuple[str, str | None]]:
+    """Ask the door about many rows in one transaction; (answer, why) for each, in order."""
+    from fencepost import recovery
+
+    name, ordinal = inputs.step(step) if step else (None, None)
+    answers = await recovery.resolve_rows(
+        db,
+        org,
+        run_id,
+        step=name,
+        ordinal=ordinal,
+        keys=keys,
+        verdict=cast("Verdict", verdict),
+        value=_error("STEP_FAILED", text) if verdict == "failed" else text,
+        by=inputs.person(),
+    )
+    return [(answer, why) for answer, why in answers]
+
+
+def _error(code: str, message: str | None) -> str:
+    from fencepost.values import encode_error
+
+    text = encode_error({"code": code, "message": message, "by": inputs.person()})
+    assert json.loads(text)
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fencepost.cli import act, say
+from fencepost.cli import act, resolve, rows, say
 from fencepost.cli.place import Place, database_options, opened, org_option, run_async
 from fencepost.cli.say import DONE, USAGE, Stop
 from fencepost.words import STATUSES
@@ -173,41 +173,6 @@ async def _watch(place: Place, run_id: str, after: int, org: str, *, as_json: bo
     return follow.exit_code(doc)
 
 
-@runs.command()
-@click.argument("run_id")
-@org_option
-@database_options
-def rows(run_id: str, org: str, dsn: str | None, as_json: bool) -> int:
-    """The rows of a run's maps that are unknown or failed."""
-    with opened(dsn) as place:
-        return run_async(_rows(place, run_id, org, as_json=as_json))
-
-
-async def _rows(place: Place, run_id: str, org: str, *, as_json: bool) -> int:
-    from fencepost import ledger, terminal
-    from fencepost.cli.documents import row_object
-
-    async with place.database() as db:
-        if await terminal.watch_outcome(db, *_named(org, run_id), None) is None:
-            raise _not_found(run_id, org)
-        found = await ledger.read_unknown_rows(db, org, run_id)
-    if as_json:
-        for row in found:
-            say.data(row_object(row))
-    else:
-        say.table(
-            ["MAP", "KEY", "STATE", "ERROR"],
-            [[f"{r.map}#{r.ordinal}", r.key, r.state, _message(r.value)] for r in found],
-        )
-    return DONE
-
-
-def _message(value: str | None) -> str:
-    from fencepost.explain import error_of
-
-    return str(error_of(value).get("message", ""))
-
-
 def _named(org: str, run_id: str) -> tuple[str, str]:
     """The same, unless it cannot be the name of anything: then there is no such run."""
     from fencepost.values import check_name
@@ -218,5 +183,5 @@ def _named(org: str, run_id: str) -> tuple[str, str]:
         raise _not_found(run_id, org) from None
 
 
-for _command in act.COMMANDS:
+for _command in (*act.COMMANDS, resolve.resolve, rows.rows):
     runs.add_command(_command)
