@@ -68,12 +68,30 @@ async def _list(
 
 @runs.command()
 @click.argument("run_id")
+@click.option("--timeline", "as_bars", is_flag=True, help="Its attempts, steps and waits along time.")
+@click.option("--svg", "file", metavar="FILE", help="The timeline as SVG, written to FILE; - is stdout.")
 @org_option
 @database_options
-def show(run_id: str, org: str, dsn: str | None, as_json: bool) -> int:
+def show(run_id: str, as_bars: bool, file: str | None, org: str, dsn: str | None, as_json: bool) -> int:
     """Everything known of a run."""
     with opened(dsn) as place:
+        if as_bars or file is not None:
+            return run_async(_timeline(place, run_id, org, file, as_json=as_json))
         return run_async(_show(place, run_id, org, as_json=as_json))
+
+
+async def _timeline(place: Place, run_id: str, org: str, file: str | None, *, as_json: bool) -> int:
+    from fencepost import ledger
+    from fencepost.cli import timeline
+
+    if file == "-" and as_json:
+        raise Stop(USAGE, "USAGE", "--svg - and --json both want stdout: give --svg a file")
+    async with place.database() as db:
+        doc = await ledger.read_run(db, *_named(org, run_id))
+        if doc is None:
+            raise _not_found(run_id, org)
+        found = await timeline.read(db, doc)
+    return timeline.show(found, file=file, as_json=as_json)
 
 
 async def _show(place: Place, run_id: str, org: str, *, as_json: bool) -> int:

@@ -81,7 +81,7 @@ def _style(dark: bool) -> str:  # noqa: FBT001 - one of two grounds
         f".faint {{ fill: {faint}; }}",
         f".line {{ stroke: {faint}; }} .tip {{ fill: {faint}; }}",
         f".frame {{ stroke: {faint}; }}",
-        f".rule {{ stroke: {rule}; }}",
+        f".rule {{ stroke: {rule}; }} .gap {{ fill: {rule}; }}",
     ]
     for name, (fill, stroke, dark_fill, dark_stroke) in COLOURS.items():
         pair = (dark_fill, dark_stroke) if dark else (fill, stroke)
@@ -95,7 +95,7 @@ STYLE: Final = (
     ".small { font-size: 10px; } .strong { font-weight: 600; }\n"
     ".line { fill: none; stroke-width: 1.2; } .often { stroke-dasharray: 4 3; } .thick { stroke-width: 2; }\n"
     ".frame { fill: none; stroke-width: 1; } .loop { stroke-dasharray: 6 4; } .rule { stroke-width: 1; fill: none; }\n"
-    ".open { stroke-dasharray: 4 3; }\n"
+    ".open { stroke-dasharray: 4 3; } .gap { opacity: 0.45; } .tick { stroke-width: 1.4; }\n"
     + _style(dark=False)
     + "\n@media (prefers-color-scheme: dark) {\n"
     + _style(dark=True)
