@@ -150,6 +150,33 @@ async def test_cancelled_is_final_when_the_code_has_stopped_or_was_fenced_out(
     assert await keep(db, mine.fence) is STALE
 
 
+async def test_without_a_grace_a_cancel_is_final_at_once(db: Database, admin: asyncpg.Connection) -> None:
+    """80.4 The whole tree is fenced out by the cancel itself: no worker may be there to do it. Late words are stale."""
+    root, dad, kid = await family(db, depth=2, id="root")
+    await mark(db, kid.fence)
+    await wait(db, root.fence)
+    assert await cancel(db, "root", grace=0) == ("accepted", "cancelled")
+    assert await ended(admin, root, dad, kid) == ["cancelled"] * 3
+    assert await look(admin, kid.fence.rid, "ended", "reason", table="attempt") == ("lost", "grace_over")
+    assert await keep(db, kid.fence) is STALE
+    assert await finish(db, dad.fence) == Ended("already_terminal", "cancelled")
+    assert await cancel(db, "root", grace=0) == ("accepted", "cancelled")
+
+
+async def test_a_cancel_asked_again_after_the_grace_is_final(
+    db: Database, admin: asyncpg.Connection, clock: Clock
+) -> None:
+    """80.4 Its worker is gone, and no other beats. Before the grace is over, asking again ends nothing."""
+    await clock.advance(0)
+    root, kid = await family(db, id="root")
+    assert await cancel(db, "root", grace=10) == ("accepted", "cancelling")
+    await clock.advance(9.9)
+    assert await cancel(db, "root", grace=0) == ("accepted", "cancelling")
+    await clock.advance(0.1)
+    assert await cancel(db, "root", grace=10) == ("accepted", "cancelled")
+    assert await ended(admin, root, kid) == ["cancelled"] * 2
+
+
 async def test_cancel_reaches_every_existing_descendant(db: Database, admin: asyncpg.Connection) -> None:
     """80.4, B57 Queued, running, parked, unknown, in retry back-off; a parent ends after its children, in one chain at the last one's end."""
     root, dad, kid = await family(db, depth=2, id="root")

@@ -165,8 +165,8 @@ MUTANTS = (
     Mutant(
         "the first reason stays",
         TERMINAL,
-        "    if not found or t.state = 'cancelling' then continue; end if;",
-        "    if not found then continue; end if;",
+        "    if t.state = 'cancelling' then\n      null;\n    elsif t.fence is null and",
+        "    if t.fence is null and",
         ("test_80_cancel.py::test_the_first_reason_stays",),
     ),
     Mutant(
@@ -200,9 +200,23 @@ MUTANTS = (
     Mutant(
         "code that runs is told, not declared dead",
         TERMINAL,
-        "    if t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then",
-        "    if not exists (select from fencepost.task c where c.parent = v_rid) then",
+        "    elsif t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then",
+        "    elsif not exists (select from fencepost.task c where c.parent = v_rid) then",
         ("test_80_cancel.py::test_after_accepted_only_cancelled_can_be_stored",),
+    ),
+    Mutant(
+        "a cancel itself ends what has no grace left",
+        TERMINAL,
+        "x.state = 'cancelling' and x.cancel_until <= v_now) then\n      if t.fence is not null",
+        "false) then\n      if t.fence is not null",
+        ("test_80_cancel.py::test_without_a_grace_a_cancel_is_final_at_once",),
+    ),
+    Mutant(
+        "a cancel asked again waits for the grace too",
+        TERMINAL,
+        "x.state = 'cancelling' and x.cancel_until <= v_now) then\n      if t.fence is not null",
+        "x.state = 'cancelling') then\n      if t.fence is not null",
+        ("test_80_cancel.py::test_a_cancel_asked_again_after_the_grace_is_final",),
     ),
     Mutant(
         "a tree is locked ascending",

@@ -1732,8 +1732,10 @@ begin
   -- Descendants first (a child's id is larger): a parent ends after its children.
   for v_rid in select x.rid from unnest(v_tree) x(rid) order by x.rid desc loop
     select x.* into t from fencepost.task x where x.rid = v_rid;
-    if not found or t.state = 'cancelling' then continue; end if;
-    if t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then
+    if not found then continue; end if;
+    if t.state = 'cancelling' then
+      null;
+    elsif t.fence is null and not exists (select from fencepost.task c where c.parent = v_rid) then
       update fencepost.task x set cancel_reason = left(_reason, 1000) where x.rid = v_rid;
       perform fencepost.end_runs_(array[v_rid], array['cancelled'], array[null::text], array[null::text], 'finished', v_now);
     else
@@ -1746,6 +1748,11 @@ begin
       if t.fence is not null then
         perform pg_notify(fencepost.channel_(left(replace(t.holder::text, '-', ''), 24)), 'look');
       end if;
+    end if;
+    -- Without a grace, or asked again when it is over: fenced out here, for no worker may be there to do it.
+    if exists (select from fencepost.task x where x.rid = v_rid and x.state = 'cancelling' and x.cancel_until <= v_now) then
+      if t.fence is not null then perform fencepost.close_leg_(array[v_rid], 'lost', 'grace_over', v_now); end if;
+      perform fencepost.let_go_(v_rid, v_now);
     end if;
   end loop;
   return query select 'accepted', coalesce((select o.status from fencepost.outcome o where o.rid = v_root), 'cancelling');
