@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV   := .venv
+# The peers' own, so that what they pin never meets what the product pins.
+BENCH  := .venv-bench
 PY     := $(VENV)/bin/python
 ARGS   ?=
 # Test processes at a time: two databases side by side is what a small machine bears.
@@ -49,39 +51,48 @@ crash: $(VENV)/.dev ## kill at every fault point, one after the other
 mutants: $(VENV)/.dev ## break each guard on purpose; a test must notice
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench: $(VENV)/.dev ## measure this machine
-	@$(PY) -m bench $(ARGS)
+bench: $(BENCH)/.bench ## measure us beside the peers and the floor; ARGS="--quick --json" for one object
+	@$(BENCH)/bin/python -m bench $(ARGS)
 
 docs: $(VENV)/.dev ## the pages of docs/ as a site in site/, with zensical
 	@[ -x $(VENV)/bin/zensical ] || { \
 	  echo 'docs/ is plain Markdown and reads as it is. For a site: $(PY) -m pip install zensical' >&2; exit 2; }
 	@$(VENV)/bin/zensical build
 
-lock: $(VENV)/.runtime ## resolve pyproject.toml again into the two lock files; ARGS="--upgrade" for newer versions
+lock: $(VENV)/.runtime ## resolve pyproject.toml again into the three lock files; ARGS="--upgrade" for newer versions
 	@$(PIP) uv==0.13.9
 	@$(LOCK) --extra embedded --extra fast pyproject.toml -o requirements.lock
 	@$(LOCK) --extra embedded --extra fast --extra server --extra dev -c requirements.lock pyproject.toml \
 	  -o requirements-dev.lock
+	@$(LOCK) --extra embedded --extra fast --extra bench -c requirements.lock pyproject.toml -o requirements-bench.lock
 
 # Nothing of the machine that locked may stay in a lock: no index, no host, no path.
 LOCK := $(PY) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-annotate --custom-compile-command 'make lock' --group build $(ARGS)
 
 clean: ## remove what this file made, .venv too
-	@rm -rf $(VENV) dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(BENCH) dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up. A stamp is made last, so an interrupted set-up is simply done again.
 
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
-	@echo 'setting up: what the product needs (requirements.lock)'
+	@echo 'setting up: what the product needs (requirements.lock)' >&2
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
-	@echo 'setting up: what tests and checks need (requirements-dev.lock)'
+	@echo 'setting up: what tests and checks need (requirements-dev.lock)' >&2
 	@$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# Only `make bench` needs the peers; nothing else installs them.
+$(BENCH)/.bench: requirements-bench.lock $(VENV)/.runtime
+	@echo 'setting up: $(BENCH), what is measured beside us (requirements-bench.lock)' >&2
+	@$(VENV)/bin/python -m venv --clear $(BENCH)
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --no-input install -qq --require-hashes -r requirements-bench.lock
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --no-input install -qq --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.made:
@@ -93,6 +104,6 @@ $(VENV)/.made:
 	  exit 2; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo '$(PYTHON) cannot make a virtual environment: install the package python3-venv, then try again' >&2; exit 2; }
-	@echo 'setting up: $(VENV)'
+	@echo 'setting up: $(VENV)' >&2
 	@"$(PYTHON)" -m venv $(VENV)
 	@touch $@

@@ -1,1 +1,1 @@
-"""Benchmarks of this machine: `make bench`. Figures of one run are compared with each other, never with another machine's."""
+"""The benchmark: Fencepost, the peers and the floor, beside each other in one run. Figures of two machines are never compared."""

@@ -28,7 +28,10 @@ async def test_help_names_the_commands_that_exist_and_no_others(lonely: Shop) ->
         for line in said.out.partition("Commands:")[2].splitlines()
         if line.startswith("  ") and line[2] != " "
     ]
-    assert (said.code, listed) == (0, ["demo", "dev", "run", "worker", "runs", "graph", "lanes", "migrate", "doctor"])
+    assert (said.code, listed) == (
+        0,
+        ["demo", "dev", "run", "worker", "runs", "graph", "lanes", "migrate", "doctor", "bench"],
+    )
     said = await lonely("runs", "--help")
     for command in "list show watch explain rows cancel signal end wake resolve redrive".split():
         assert f"  {command} " in said.out

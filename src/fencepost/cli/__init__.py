@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "lanes": "fencepost.cli.lanes:lanes",
     "migrate": "fencepost.cli.migrate:migrate",
     "doctor": "fencepost.cli.doctor:doctor",
+    "bench": "fencepost.cli.bench:bench",
 }
 
 
