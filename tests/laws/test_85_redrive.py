@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import asyncpg
 import pytest
 
-from fencepost import recovery, steps
+from fencepost import App, Context, recovery, steps, terminal
 from fencepost.attempts import Claimed
 from fencepost.db import Database
 from fencepost.steps import Kept, KeptBefore, OpenMap
 from fencepost.suspension import Here
+from tests.legs import Driver
 from tests.support import admit_one, look, tables
 from tests.support_runs import (
     ERROR,
@@ -205,6 +208,74 @@ async def test_a_redrive_brings_the_results_of_children_and_starts_none_twice(
     new = await claim_by(db, admin, await rid_of(admin, "new"))
     assert [(r[0], r[1], r[3], r[10]) for r in history(new)] == [("child", "kid", "arrived", kid.fence.rid)]
     assert (await child_of(db, new.fence, "run-1")).how == "replayed"
+
+
+@pytest.mark.parametrize("id", ["fixed", None], ids=["an id of its own", "the parent's"])
+async def test_a_redrive_is_refused_while_a_child_that_was_waited_for_runs_and_has_its_end_afterwards(
+    db: Database, admin: asyncpg.Connection, id: str | None
+) -> None:
+    """85.5, 60.10 Started again it would be in conflict, or done twice at once; its end is the redrive's, once it has come."""
+    dad = await running(db, "run")
+    name = id or "run/kid/1"
+    started = await child_of(db, dad.fence, name)
+    await finish(db, dad.fence, "failed")
+    kid = await claim_by(db, admin, started.child)
+    why = f"children of the run have not ended: {name} (redrive when they have, or cancel them)"
+    before = await tables(admin)
+    assert await redrive(db) == ("refused", why)
+    assert await tables(admin) == before
+    await finish(db, kid.fence, "completed", '"kid"')
+    assert await redrive(db) == ("created", None)
+    assert await redrive(db) == ("replayed", None)
+    new = await claim_by(db, admin, await rid_of(admin, "new"))
+    (told,) = history(new)
+    assert (told[0], told[3], told[10], json.loads(told[8])["output"]) == ("child", "arrived", kid.fence.rid, "kid")
+    assert (await child_of(db, new.fence, name)).how == "replayed"
+    assert await admin.fetchval("select count(*) from fencepost.run") == 3
+
+
+async def test_code_that_is_redriven_is_told_the_end_of_the_child_it_had_started_under_an_id_of_its_own(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """85.5, 60.10 The run was ended by an operator while it waited; the child ended by itself, once."""
+    app = App("redriven")
+    driver = Driver(db, app)
+    ran: list[int] = []
+
+    @app.step()
+    async def pay(n: int) -> int:
+        ran.append(n)
+        return n * 2
+
+    @app.workflow()
+    async def kid(ctx: Context, n: int) -> int:
+        return await ctx.step(pay, n)
+
+    @app.workflow()
+    async def dad(ctx: Context) -> int:
+        return await ctx.run_child(kid, 21, id="the invoice of May")
+
+    await driver.start(dad, id="run")
+    assert await driver.run_one_leg() == "parked"
+    assert await terminal.end(db, "default", "run", by="ann", reason="not now") == ("done", "failed")
+    assert (await redrive(db))[0] == "refused"
+    assert await driver.run_one_leg() == "completed"
+    assert await redrive(db) == ("created", None)
+    await driver.run_until("new", "completed")
+    assert await driver.output("new") == 42
+    assert ran == [21]
+
+
+async def test_a_redrive_from_before_a_child_that_runs_is_refused_too(db: Database, admin: asyncpg.Connection) -> None:
+    """85.5 What is set aside would be done again beside it; a cancel of the child ends that."""
+    dad = await running(db, "run")
+    await keep(db, dad.fence, "one", repeatable=True)
+    await child_of(db, dad.fence, "kid")
+    await finish(db, dad.fence, "failed")
+    assert (await redrive(db, start=("one", 1)))[0] == "refused"
+    await cancel(db, "kid")
+    assert await redrive(db, start=("one", 1)) == ("created", None)
+    assert history(await claim_by(db, admin, await rid_of(admin, "new"))) == []
 
 
 async def test_a_redrive_of_a_redrive_names_the_one_before(db: Database, admin: asyncpg.Connection) -> None:

@@ -247,6 +247,22 @@ MUTANTS = (
         ("test_85_redrive.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
     ),
     Mutant(
+        "nothing is redriven beside its children",
+        RESOLUTION,
+        "   where b.rid = r.rid and b.kind = 'child' and b.state in ('cancelled', 'set_aside');",
+        "   where false;",
+        ("test_85_redrive.py::test_a_redrive_from_before_a_child_that_runs_is_refused_too",),
+    ),
+    Mutant(
+        "a redrive has the ends of its origins children",
+        RESOLUTION,
+        "                            or b.kind = 'child' and b.state in ('cancelled', 'set_aside')\n",
+        "",
+        (
+            "test_85_redrive.py::test_code_that_is_redriven_is_told_the_end_of_the_child_it_had_started_under_an_id_of_its_own",
+        ),
+    ),
+    Mutant(
         "a redrive brings unknown rows along",
         RESOLUTION,
         "w.state = 'kept' or w.state = 'marked' and not w.repeatable or",

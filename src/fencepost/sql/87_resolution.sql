@@ -108,7 +108,8 @@ end $law$;
 
 -- 85.5. A new run from an ended one's committed steps, with their keys. `_from`: what was recorded at and after that step is set aside;
 -- refused if a non-repeatable step, or a map with such rows, is among that, unless named in `_again` (NAME#N). Unknown steps and rows of
--- the origin come along as they are; failures are asked again.
+-- the origin come along as they are; failures are asked again. A child that the origin still waited for when it ended is waited for until it
+-- has ended too, or its work might be done twice at once; then the redrive has its end.
 -- Answers: created · replayed · refused (then `why`) · unknown_run.
 create function fencepost.redrive_run(_org text, _id text, _new_id text, _from_name text, _from_ordinal integer, _again text[], _by text)
 returns table (answer text, why text) language plpgsql volatile as $law$
@@ -131,6 +132,9 @@ begin
        and not ((b.name || '#' || b.ordinal) = any (coalesce(_again, '{}')));
     if v_bad is not null then return query select 'refused', 'would repeat steps that are not repeatable: ' || v_bad || ' (name each with --again)'; return; end if;
   end if;
+  select string_agg(distinct c.id, ', ') into v_bad from fencepost.boundary b join fencepost.task t on t.rid = b.child join fencepost.run c on c.rid = b.child
+   where b.rid = r.rid and b.kind = 'child' and b.state in ('cancelled', 'set_aside');
+  if v_bad is not null then return query select 'refused', 'children of the run have not ended: ' || v_bad || ' (redrive when they have, or cancel them)'; return; end if;
   insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, key_root, submitted_at)
   values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, r.key_root, v_now)
   on conflict (org, id) do nothing returning rid into v_rid;
@@ -156,10 +160,14 @@ begin
     v_seq := v_seq + v_n;
   end loop;
   insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, repeatable, loose, value, asked_ms, child, at, opened_at)
-  select v_rid, b.kind, b.name, b.ordinal, case when b.state in ('open', 'failed') then 'set_aside' else b.state end, v_seq + row_number() over w,
-         case when b.state <> 'marked' then v_seq + row_number() over w end, b.number, b.fence, b.hash, b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
+  select v_rid, b.kind, b.name, b.ordinal,
+         case when b.kind = 'child' and b.state in ('cancelled', 'set_aside') then 'armed' when b.state in ('open', 'failed') then 'set_aside' else b.state end,
+         v_seq + row_number() over w,
+         case when b.state <> 'marked' and not (b.kind = 'child' and b.state in ('cancelled', 'set_aside')) then v_seq + row_number() over w end,
+         b.number, b.fence, b.hash, b.repeatable, true, b.value, b.asked_ms, b.child, b.at, b.opened_at
     from fencepost.boundary b
    where b.rid = r.rid and (b.state in ('kept', 'arrived', 'timed_out') or b.state = 'marked' and not b.repeatable
+                            or b.kind = 'child' and b.state in ('cancelled', 'set_aside')
                             or b.kind = 'map' and b.state in ('open', 'failed', 'set_aside'))  -- so that a leg knows of its rows
      and (v_cut is null or coalesce(b.opened_seq, b.seq) < v_cut)
   window w as (order by coalesce(b.seq, b.opened_seq));
@@ -167,6 +175,7 @@ begin
   insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
   values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + v_n, r.on_lost);
   insert into fencepost.event (rid, seq, at, type, data) values (v_rid, 1, v_now, 'run.admitted', jsonb_build_object('origin', _id, 'by', _by));
+  perform fencepost.settle_(v_rid, v_now);
   perform fencepost.rouse_(r.lane, 1);
   return query select 'created', null::text;
 end $law$;
