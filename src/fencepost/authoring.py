@@ -30,7 +30,7 @@ R_co = TypeVar("R_co", covariant=True)
 I_contra = TypeVar("I_contra", contravariant=True)
 O_co = TypeVar("O_co", covariant=True)
 
-_step_key: ContextVar[str] = ContextVar("fencepost_step_key")
+_step_key: ContextVar[object] = ContextVar("fencepost_step_key")
 
 
 def step_key() -> str:
@@ -39,7 +39,7 @@ def step_key() -> str:
     Give it to providers as their idempotency key. Raises RuntimeError outside a step.
     """
     try:
-        return _step_key.get()
+        return str(_step_key.get())
     except LookupError:
         raise RuntimeError("step_key() has a value inside a step only") from None
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -120,7 +120,7 @@ class Database:
             await asyncio.sleep(rest)  # waits: weather passes by itself, nothing announces its end
             pause = min(pause * 2, limits.WEATHER_PAUSE_SECONDS_MAX)
 
-    async def ask(self, door: str, *item: Any, size: int = 0) -> Record:
+    def ask(self, door: str, *item: Any, size: int = 0) -> Awaitable[Record]:
         """Ask a set-based door about one item; concurrent callers leave together. The item's answer row (never `again`).
 
         `size`: bytes of the item's payload, measured before it joins a batch (00.13). Weather is ridden out without end: the
@@ -129,7 +129,7 @@ class Database:
         hot = self._hot.get(door)
         if hot is None:
             hot = self._hot[door] = _HotDoor(self, door)
-        return await hot.ask(item, size)
+        return hot.ask(item, size)
 
     async def call_on(self, connection: asyncpg.Connection, door: str, *args: Any) -> list[Record]:
         """Ask a door inside the caller's own connection and transaction: nothing is retried, errors are the caller's."""
@@ -306,14 +306,14 @@ class _HotDoor:
         self._kicked = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ask(self, item: tuple[Any, ...], size: int) -> Record:
+    def ask(self, item: tuple[Any, ...], size: int) -> asyncio.Future[Record]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Record] = loop.create_future()
         self._queue.append(_Ask(item, size, future))
         if not self._busy and not self._kicked:
             self._kicked = True
             loop.call_soon(self._kick)
-        return await future
+        return future
 
     def stop(self) -> None:
         for task in self._tasks:

@@ -10,7 +10,6 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
-import hashlib
 import inspect
 import math
 import unicodedata
@@ -34,8 +33,7 @@ __all__ = [
     "describe_error",
     "encode",
     "encode_error",
-    "hash_args",
-    "step_key",
+    "sorted_text",
     "unstorable_result",
 ]
 
@@ -54,6 +52,7 @@ _MASKED: Final = "*" * 10  # what pydantic writes for a secret
 
 _class_of: Callable[[object], Any] = cast("Any", type)
 _encode: Final = msgspec.json.Encoder().encode
+_CONSTANTS: Final[dict[object, str]] = {None: "null", True: "true", False: "false"}
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -81,6 +80,8 @@ def encode(value: object, *, limit: int = PAYLOAD_BYTES) -> str:
     Units     `limit` in bytes of UTF-8.
     Raises    Unstorable (law 00.5).
     """
+    if value is None or value is True or value is False:
+        return _CONSTANTS[value]
     try:
         if _is_plain(value, DEPTH_MAX):
             text = _encode(value)
@@ -311,22 +312,16 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
-def hash_args(text: str) -> str:
-    """16 hex digits for a JSON text: the same for the same value, in whatever order its keys stand (law 50.4).
-
-    Raises    Undecodable: the text is not JSON.
-    """
-    return hashlib.blake2b(_encode_sorted(decode(text, Any)), digest_size=8).hexdigest()
-
-
-def step_key(key_root: str, kind: str, name: str, ordinal: int, row: str | None = None) -> str:
-    """The key of one call of a step (law 50.3), 32 hex digits. Never to change: providers remember keys.
-
-    Each part is preceded by its length, so that no two calls can be spelled alike.
-    """
-    parts = [key_root, kind, name, str(ordinal), *([] if row is None else [row])]
-    spelled = "".join(f"{len(part)}:{part}," for part in parts)
-    return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+def sorted_text(value: object) -> bytes | None:
+    """The value's text with every object's keys in order, where `encode` would give it as it stands; None: ask `encode`."""
+    try:
+        if _is_plain(value, DEPTH_MAX):
+            text = _encode_sorted(value)
+            if _NUL not in text and len(text) <= PAYLOAD_BYTES:
+                return text
+    except (UnicodeEncodeError, RecursionError):
+        pass
+    return None
 
 
 def _refused(at: At, problem: str) -> Unstorable:

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fencepost.keys import hash_args, hash_call, step_key
 from fencepost.limits import NAME_CHARS
-from fencepost.values import Undecodable, check_name, check_type, decode, hash_args, step_key
+from fencepost.values import Undecodable, Unstorable, check_name, check_type, decode, encode
 
 
 class Opaque:
@@ -223,6 +224,31 @@ def test_the_hash_of_arguments_ignores_order_and_spaces_and_nothing_else() -> No
     assert len({first, *map(hash_args, others)}) == len(others) + 1
     with pytest.raises(Undecodable):
         hash_args("[1")
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=5)
+        | st.sampled_from(["\0", "\ud800"]),
+        lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=3), inside, max_size=3),
+        max_leaves=8,
+    )
+)
+@example(Sheet("a", 1))
+def test_the_hash_of_a_call_is_that_of_its_text(value: Any) -> None:
+    """50.4, 00.5 The short way for plain arguments gives what the long way gives, and refuses what it refuses."""
+    try:
+        text = encode([[value], {"by": value}])
+    except Unstorable as refused:
+        with pytest.raises(Unstorable) as caught:
+            hash_call((value,), {"by": value})
+        assert (caught.value.path, caught.value.problem) == (refused.path, refused.problem)
+    else:
+        assert hash_call((value,), {"by": value}) == hash_args(text)
 
 
 def test_keys_of_steps_never_change() -> None:

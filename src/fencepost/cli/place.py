@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+GC_OBJECTS: Final = 20_000  # new ones between two looks at the youngest
 
 Homes = Literal["never", "existing", "create"]
 
@@ -119,3 +122,16 @@ async def migrate_home(place: Place) -> None:
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine to its end."""
     return asyncio.run(coroutine)
+
+
+def run_long(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The same for a process that works for hours: on uvloop where it is installed (the extra `fast`), and with a collector that
+    does not walk, again and again, what was imported for good: legs leave no circles behind, so there is little for it to find.
+    """
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, 20, 50)
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(coroutine)
+    return uvloop.run(coroutine)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fencepost.cli import say
-from fencepost.cli.place import Place, migrate_home, opened, run_async
+from fencepost.cli.place import Place, migrate_home, opened, run_long
 from fencepost.cli.say import USAGE, Stop
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def worker(
         raise Stop(USAGE, "USAGE", "--embedded and --dsn name two databases: give one of them")
     app = find_app(target)
     with opened(dsn, homes="never", embedded=embedded) as place:
-        return run_async(_work(place, app, concurrency, threads, lane, as_json=as_json))
+        return run_long(_work(place, app, concurrency, threads, lane, as_json=as_json))
 
 
 @click.command()
@@ -72,7 +72,7 @@ def dev(target: str, concurrency: int, threads: int, dsn: str | None, as_json: b
             await migrate_home(place)
             return await _work(place, app, concurrency, threads, None, as_json=as_json)
 
-        return run_async(go())
+        return run_long(go())
 
 
 async def _work(place: Place, app: App, concurrency: int, threads: int, wanted: str | None, *, as_json: bool) -> int:

@@ -14,10 +14,10 @@
 
 create table fencepost.run (
   rid          bigint generated always as identity primary key,
-  org          text not null check (length(org) between 1 and 200 and org !~ '[[:cntrl:]]' and btrim(org) <> ''),
-  id           text not null check (length(id) between 1 and 200 and id !~ '[[:cntrl:]]' and btrim(id) <> ''),
+  org          text not null check (length(org) between 1 and 200 and btrim(org) <> ''),
+  id           text not null check (length(id) between 1 and 200 and btrim(id) <> ''),
   kind         text not null check (kind in ('workflow', 'plan')),
-  name         text not null check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]' and btrim(name) <> ''),
+  name         text not null check (length(name) between 1 and 200 and btrim(name) <> ''),
   lane         integer not null,
   release      text not null,
   source       text not null,
@@ -29,7 +29,8 @@ create table fencepost.run (
   origin       bigint,
   key_root     uuid not null,
   submitted_at timestamptz not null,
-  unique (org, id)
+  unique (org, id),
+  check (org || id || name !~ '[[:cntrl:]]')
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
 create index run_origin on fencepost.run (origin) where origin is not null;
@@ -250,11 +251,10 @@ create table fencepost.event (
   rid    bigint not null,
   seq    integer not null,
   at     timestamptz not null,
-  type   text not null check (type in (
-    'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved',
-    'run.completed', 'run.failed', 'run.cancelled',
-    'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost',
-    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
+  type   text not null check (type in (     -- compared one by one: what every run has stands first
+    'run.admitted', 'attempt.claimed', 'run.completed', 'attempt.parked', 'run.woken', 'attempt.begun', 'run.failed',
+    'run.recovered', 'run.cancelling', 'run.unknown', 'run.resolved', 'run.cancelled',
+    'attempt.deferred', 'attempt.given_back', 'attempt.lost', 'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
     -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
     'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
     'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped')),

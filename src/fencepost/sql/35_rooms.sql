@@ -73,13 +73,9 @@ begin
     update fencepost.boundary b set state = 'cancelled', seq = v_seq, number = v_number, at = _now
      where b.rid = w.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal;
   end loop;
-  insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
-  select i.rid, 'run', 'result', 1, t.fence, i.status = 'completed', coalesce(i.output, i.error), _now
-    from unnest(_rids, _statuses, _outputs, _errors) as i(rid, status, output, error)
-    cross join lateral (select t.fence, t.state from fencepost.task t where t.rid = i.rid limit 1) t
-   where t.state = 'cancelling' and t.fence is not null and i.status in ('completed', 'failed') and _ended = 'finished';
   with i as materialized (
       select i.rid, t.number, t.fence, t.holder, t.claimed_at, t.begun, t.tries, t.seq + 1 as seq, t.parent,
+             t.state = 'cancelling' as cancelling, i.status as brought, coalesce(i.output, i.error) as value,
              case when t.state = 'cancelling' then 'cancelled' else i.status end as status,
              case when t.state <> 'cancelling' then i.output end as output,
              case when t.state = 'cancelling' or i.status = 'cancelled' then json_build_object('code', 'CANCELLED', 'message', coalesce(t.cancel_reason, ''))::text
@@ -91,6 +87,9 @@ begin
     a as (insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
           select i.rid, i.number, i.fence, i.holder, i.claimed_at, _now, _ended, i.begun, i.status from i where i.fence is not null),
     e as (insert into fencepost.event (rid, seq, at, type, number) select i.rid, i.seq, _now, 'run.' || i.status, nullif(i.number, 0) from i),
+    l as (insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+          select i.rid, 'run', 'result', 1, i.fence, i.brought = 'completed', i.value, _now from i
+           where i.cancelling and i.fence is not null and i.brought in ('completed', 'failed') and _ended = 'finished'),
     d as (delete from fencepost.task t where t.rid = any (_rids))
   select array_agg(distinct i.parent) filter (where i.parent is not null) into v_parents from i;
   perform pg_notify(x.channel, 'ended') from fencepost.watcher x where x.rid = any (_rids);

@@ -50,9 +50,12 @@ end $law$;
 
 -- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
 -- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim carries at most 64 pages of 128 KiB.
-create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language plpgsql stable as $law$
+create type fencepost.paged_ as (boundaries text, more boolean);
+
+create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer) returns fencepost.paged_ language plpgsql stable as $law$
+declare v fencepost.paged_;
 begin
-  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into boundaries, more
+  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into v.boundaries, v.more
     from (select b.doc, b.at_seq, b.place,
                  sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
             from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
@@ -61,6 +64,7 @@ begin
                     from fencepost.boundary b where b.rid = _rid) b
            where (b.at_seq, b.place) > (_after_seq, _after_place)
           window w as (order by b.at_seq, b.place)) p;
+  return v;
 end $law$;
 
 create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _after_place text, out boundaries text, out more boolean) language sql stable as $law$
@@ -79,6 +83,7 @@ $law$;
 -- Takes the given rows (already locked by the caller's statement) for a holder, and says all that is needed to run them.
 create function fencepost.take_(_rids bigint[], _holder uuid, _request bigint, _now timestamptz) returns setof fencepost.claimed_ language plpgsql volatile as $law$
 -- unfenced: the fence is given here; the caller locked what waits
+declare v_data jsonb := jsonb_build_object('holder', _holder);
 begin
   return query
   with u as (update fencepost.task t
@@ -87,12 +92,12 @@ begin
               where t.rid = any (_rids)
               returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent),
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
-          select u.rid, u.seq, _now, 'attempt.claimed', u.number, jsonb_build_object('holder', _holder) from u)
+          select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
          p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
-    left join lateral (select q.boundaries, q.more from fencepost.page_(u.rid, -1, '', 131072) q where u.seq > 2) p on true
+    left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', 131072) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
 end $law$;
 
@@ -198,6 +203,13 @@ create function fencepost.ancestors_(_rids bigint[]) returns setof bigint langua
     select p.rid, p.parent from a cross join lateral (select p.rid, p.parent from fencepost.task p where p.rid = a.parent limit 1) p)
   select a.rid from a
 $law$;
+
+-- The same for a door that asks of many runs at once: most have no parent, and that is seen at a glance.
+create function fencepost.above_(_rids bigint[]) returns bigint[] language plpgsql stable as $law$
+begin
+  if not exists (select from fencepost.task t where t.rid = any (_rids) and t.parent is not null) then return '{}'; end if;
+  return array(select a.rid from fencepost.ancestors_(_rids) a(rid));
+end $law$;
 
 -- A leg's line in the history. The caller holds the row.
 create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$

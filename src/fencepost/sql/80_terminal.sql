@@ -29,35 +29,42 @@ create function fencepost.finish_attempts(_rids bigint[], _fences uuid[], _endin
 returns table (ord integer, answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_();
-  v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select a.rid from fencepost.ancestors_(_rids) a(rid)));
-  v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; h record;
+  v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, fencepost.above_(_rids));
+  v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; v_plain boolean; h record;
 begin
   -- What ends a run, together. An item that comes twice in one batch ends once.
-  select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end)
-    into v_end, v_statuses, v_outputs, v_errors
-    from (select distinct on (h.rid) h.rid, i.ending, i.value
-            from unnest(v_held) h cross join lateral (select _endings[h.ord] as ending, _values[h.ord] as value) i
-           where h.how = 'held' and (i.ending = 'completed' or h.state = 'cancelling' or (i.ending = 'failed' and not fencepost.has_unknown_(h.rid)))
+  select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end),
+         count(*) = cardinality(_rids) and bool_and(x.state = 'running')
+    into v_end, v_statuses, v_outputs, v_errors, v_plain
+    from (select distinct on (h.rid) h.rid, h.state, h.ending, h.value
+            from unnest(v_held, _endings, _values) as h(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, ending, value)
+           where h.how = 'held' and (h.ending = 'completed' or h.state = 'cancelling' or (h.ending = 'failed' and not fencepost.has_unknown_(h.rid)))
            order by h.rid, h.ord) x;
   if v_end is not null then
-    -- A cancelling run waits for its descendants (80.4): its leg is over, the run is not.
-    for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
-                and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
-      insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
-      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed',
-             coalesce(v_outputs[array_position(v_end, t.rid)], v_errors[array_position(v_end, t.rid)]), v_now
-        from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
-      perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
-      perform fencepost.let_go_(h.rid, v_now);
-      v_statuses := v_statuses[:array_position(v_end, h.rid) - 1] || v_statuses[array_position(v_end, h.rid) + 1:];
-      v_outputs := v_outputs[:array_position(v_end, h.rid) - 1] || v_outputs[array_position(v_end, h.rid) + 1:];
-      v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
-      v_end := array_remove(v_end, h.rid);
-    end loop;
+    if not v_plain then
+      -- A cancelling run waits for its descendants (80.4): its leg is over, the run is not.
+      for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
+                  and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
+        insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+        select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed',
+               coalesce(v_outputs[array_position(v_end, t.rid)], v_errors[array_position(v_end, t.rid)]), v_now
+          from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
+        perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
+        perform fencepost.let_go_(h.rid, v_now);
+        v_statuses := v_statuses[:array_position(v_end, h.rid) - 1] || v_statuses[array_position(v_end, h.rid) + 1:];
+        v_outputs := v_outputs[:array_position(v_end, h.rid) - 1] || v_outputs[array_position(v_end, h.rid) + 1:];
+        v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
+        v_end := array_remove(v_end, h.rid);
+      end loop;
+    end if;
     if 'failed' = any (v_statuses) then  -- 40.7: a dispatched attempt that failed is charged, the last one too
       update fencepost.task t set tries = t.tries + 1 where t.rid = any (v_end) and t.state = 'running' and v_statuses[array_position(v_end, t.rid)] = 'failed';
     end if;
     if cardinality(v_end) > 0 then perform fencepost.end_runs_(v_end, v_statuses, v_outputs, v_errors, 'finished', v_now); end if;
+  end if;
+  if v_plain then                         -- the usual case: every item was held, and its run ended as it said
+    return query select x.ord::integer, 'committed', x.ending from unnest(_endings) with ordinality as x(ending, ord);
+    return;
   end if;
   for h in select x.* from unnest(v_held) x loop
     ord := h.ord; status := null;

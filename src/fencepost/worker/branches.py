@@ -133,6 +133,10 @@ def where(task: asyncio.Task[Any]) -> str:
     return place
 
 
+def _nothing() -> None:
+    return None
+
+
 class Branches:
     """The branches of one leg's code. `stir` is called whenever one of them may stand otherwise than before."""
 
@@ -141,13 +145,17 @@ class Branches:
         self.inside: set[asyncio.Task[Any]] = set()  # those at a boundary
         self._stir = stir
         self._outside = outside
-        self._watched: WeakSet[asyncio.Future[Any]] = WeakSet()
+        self._watched: WeakSet[asyncio.Future[Any]] | None = None
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task of the workflow's code."""
         self.all.add(task)
         task.add_done_callback(self._left)
         self._stir()
+
+    def close(self) -> None:
+        """Nobody looks at them any more."""
+        self._stir = _nothing
 
     def _left(self, task: asyncio.Task[Any]) -> None:
         self.all.discard(task)
@@ -174,6 +182,8 @@ class Branches:
         running = [task for task in self.all if not self.waits(task)]
         for task in running:
             awaited = _waiter(task)
+            if self._watched is None:  # most legs never need one, and it is slow to make
+                self._watched = WeakSet()
             if awaited is not None and awaited not in self._watched:
                 self._watched.add(awaited)
                 awaited.add_done_callback(lambda _: self._stir(), context=self._outside)

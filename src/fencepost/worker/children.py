@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, cast
 
-from fencepost import suspension, values
+from fencepost import keys, suspension, values
 from fencepost.authoring import Workflow
 from fencepost.errors import LaunchConflict, LaunchRefused
 from fencepost.suspension import ChildRefused, Resolved, Started, Wait
@@ -32,9 +32,9 @@ class Children:
         engine = self._engine
         text = values.encode(input)
         ordinal = engine.count("child", workflow.name)
-        hashed = values.hash_args(values.encode([id, text, waits]))
+        hashed = keys.hash_args(values.encode([id, text, waits]))
         recorded = await engine.enter(("child", workflow.name, ordinal), hashed)
-        with engine.at_boundary():
+        with engine.at_boundary:
             await self._raise_recorded_refusal(workflow.name, ordinal, hashed)
             if recorded is not None and recorded.resolved:
                 await engine.replay(recorded)
@@ -56,7 +56,7 @@ class Children:
         self, workflow: Workflow[Any, Any], ordinal: int, hashed: str, child_id: str, text: str, *, waits: bool
     ) -> int:
         leg = self._leg
-        with self._engine.calling():
+        with self._engine.calling:
             answer = await suspension.start_child(
                 leg.face.db, leg.fence, workflow.name, ordinal, hash=hashed, waits=waits, child_id=child_id, child_name=workflow.name,
                 input=text, on_lost=workflow.on_lost,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from fencepost import notes, suspension, values
+from fencepost import keys, notes, suspension, values
 from fencepost.authoring import Arrived, P, R, Step, TimedOut, Workflow, make_step, seconds, step_key
 from fencepost.errors import RunCancelled, RunFailed, SignalRefused
 from fencepost.worker.children import Children
@@ -74,7 +74,7 @@ class Context:
         if not isinstance(step, Step):
             raise TypeError(f"ctx.step takes a function declared with @app.step, not {step!r}")
         _ = step.returns  # an annotation that cannot be resolved is refused before anything begins
-        hashed = values.hash_args(values.encode([list(args), kwargs]))
+        hashed = keys.hash_call(args, kwargs)
         return cast("R", await self._steps.step(step, hashed, args, kwargs))
 
     # ── maps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,7 +142,7 @@ class Context:
         )  # fmt: skip
         target = org or self.org
         await self._steps.step(
-            sender, values.hash_args(values.encode([target, run_id, name, text])), (target, run_id, name, text), {}
+            sender, keys.hash_call((target, run_id, name, text), {}), (target, run_id, name, text), {}
         )
 
     async def _send(self, org: str, run_id: str, name: str, text: str) -> str:

@@ -96,12 +96,12 @@ class Threads:
 
 
 async def execute(
-    face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    face: WorkerFace, threads: Threads, step: Step[..., Any], key: object, args: tuple[Any, ...], kwargs: dict[str, Any],
     *, may_go_on: Callable[[], Awaitable[bool]] | None = None,
 ) -> Outcome:  # fmt: skip
     """Run a step's function until it returns, fails for good, or goes out of sight. A cancellation passes through.
 
-    `may_go_on`: asked before every further try; False ends it with the failure of the last.
+    `key`: its text is the call's key. `may_go_on`: asked before every further try; False ends it with the failure of the last.
 
     What counts is whether the branch was cancelled or timed out, not what the function made of it: an exception that it raises
     then says nothing about what happened (law 50.10). A value that it returns all the same is one.
@@ -111,21 +111,26 @@ async def execute(
     before = task.cancelling()
     failed = 0
     while True:
-        await faults.reach("step.begin", step=step.name, key=key)
-        scope = asyncio.timeout(step.timeout)
+        if faults.hook is not None:
+            await faults.reach("step.begin", step=step.name, key=str(key))
+        scope = None if step.timeout is None else asyncio.timeout(step.timeout)
         try:
-            async with scope:
+            if scope is None:
                 value = await _call(face, threads, step, key, args, kwargs)
+            else:
+                async with scope:
+                    value = await _call(face, threads, step, key, args, kwargs)
         except BaseException as error:
             unbegun = threads.never_began(task)
             if task.cancelling() > before or isinstance(error, GeneratorExit):
                 raise
-            expired = scope.expired()
+            expired = scope is not None and scope.expired()
             if not unbegun and (why := _out_of_sight(step, error, expired=expired)) is not None:
                 return OutOfSight(why)
             doc, problem = _judge(step, error, timed_out=expired, unbegun=unbegun)
         else:
-            await faults.reach("step.end", step=step.name, key=key)
+            if faults.hook is not None:
+                await faults.reach("step.end", step=step.name, key=str(key))
             return _encoded(value)
         failed += 1
         retry = step.retry
@@ -164,7 +169,7 @@ def _judge(step: Step[..., Any], error: BaseException, *, timed_out: bool, unbeg
 
 
 async def _call(
-    face: WorkerFace, threads: Threads, step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    face: WorkerFace, threads: Threads, step: Step[..., Any], key: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     if step.is_async:
         token = _step_key.set(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import asyncpg
 
@@ -17,6 +17,9 @@ from fencepost.worker.replay import Engine
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
 
+W = ParamSpec("W")
+T = TypeVar("T")
+
 Kept3 = tuple[int, str, str | None]  # sequence, state, text
 
 
@@ -29,13 +32,20 @@ class Keeping:
         self.leg = leg
         self.engine = engine
 
-    async def perform(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do a boundary's work. What a door refuses there is a bug of ours, and not for author code to catch."""
+    async def perform(self, work: Callable[W, Awaitable[T]], *args: W.args, **kwargs: W.kwargs) -> T:
+        """Do a boundary's work, outside the workflow's own variables: tasks that author code starts inside a step are not branches.
+
+        What a door refuses there is a bug of ours, and not for author code to catch.
+        """
+        engine = self.engine
+        token = engine.step_inside()
         try:
-            return await self.engine.perform(work)
+            return await work(*args, **kwargs)
         except (BrokenLaw, DatabaseUnavailable, asyncpg.PostgresError) as error:
-            self.engine.break_off(error)
-            await self.engine.never()
+            engine.break_off(error)
+            await engine.never()
+        finally:
+            engine.step_outside(token)
 
     async def keep(
         self, kind: BoundaryKind, name: str, ordinal: int, hashed: str, outcome: Ran | Broke, *, repeatable: bool = True
@@ -43,7 +53,7 @@ class Keeping:
         """Commit a result; what is stored, which is another where an earlier write won. By a dead fence it never returns."""
         leg = self.leg
         ok = isinstance(outcome, Ran)
-        with self.engine.calling():
+        with self.engine.calling:
             answer = await steps.keep(
                 leg.face.db,
                 leg.fence,
@@ -57,7 +67,8 @@ class Keeping:
             )
             if isinstance(answer, Kept):
                 leg.committed()
-                await faults.reach("step.kept", step=name)
+                if faults.hook is not None:
+                    await faults.reach("step.kept", step=name)
         match answer:
             case Kept(seq):
                 return seq, "kept" if ok else "failed", outcome.text

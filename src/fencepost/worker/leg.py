@@ -20,7 +20,7 @@ from fencepost.worker.execution import Threads, WorkerFace
 from fencepost.worker.history import Key, Recorded, read_page
 from fencepost.worker.keeping import Keeping
 from fencepost.worker.replay import Engine
-from fencepost.worker.tasks import branch_context, watch_tasks
+from fencepost.worker.tasks import watch_tasks
 from fencepost.worker.waits import Waits
 
 UNWIND_ROUNDS: Final = 3
@@ -79,7 +79,16 @@ class Leg:
     async def run(self) -> str:
         """Run the attempt to its end. Raises BrokenLaw only."""
         watch_tasks(asyncio.get_running_loop())
-        await faults.reach("leg.claimed", run=self.claimed.id, number=self.fence.number)
+        if faults.hook is not None:
+            await faults.reach("leg.claimed", run=self.claimed.id, number=self.fence.number)
+        try:
+            return await self._course()
+        finally:
+            if self.engine is not None:
+                self.engine.close()
+            self.waits = None
+
+    async def _course(self) -> str:
         recorded, problem = await self._history()
         if problem is None and self._aborted is None:
             try:
@@ -104,7 +113,7 @@ class Leg:
             main = await self._run_code(recorded, text)
             engine = self.engine
             assert engine is not None
-            if engine.live or not (engine.over.done() and engine.over.result()[0] == "unfit"):
+            if engine.live or engine.over is None or engine.over[0] != "unfit":
                 return main
             last = {r.name: r.key for r in engine.history if r.is_told}
             undecided = [key for key in last.values() if key not in self.tells]
@@ -118,32 +127,32 @@ class Leg:
         engine = self.engine = Engine(recorded)
         keeping = Keeping(self, engine)
         waits = self.waits = Waits(keeping)
-        engine.on_rest = waits.rest
+        engine.on_rest, engine.restless = waits.rest, waits.restless
         self.met_unknown = False
         self.told.clear()
         context = Context(self, keeping, waits)
         given = (
             (values.decode(text, self.workflow.input_type),) if self.workflow.takes_input and text is not None else ()
         )
-        main = engine.main = engine.loop.create_task(
-            self.workflow.function(context, *given), name=f"run {self.claimed.id}", context=branch_context(engine)
-        )
+        main = engine.run(self.workflow.function(context, *given), name=f"run {self.claimed.id}")
         if self._aborted is not None:
             self.abort(*self._aborted)
-        await asyncio.wait({main, engine.over}, return_when=asyncio.FIRST_COMPLETED)
+        await engine.passed
         # Branches that the code left behind end with it; what they left unasked is judged before its end is believed.
         await self._unwind(engine)
         if main.done() and not main.cancelled():
             main.exception()  # looked at, whoever else judges it: asyncio complains of one that nobody looked at
         waits.close()
         missing = engine.unasked()
-        if missing is not None and not engine.over.done():
+        if missing is not None and engine.over is None:
             engine.end_unfit(f"the code ended, and {missing.words()} of its history was never asked for")
         return main
 
     async def _history(self) -> tuple[list[Recorded], dict[str, Any] | None]:
         recorded: list[Recorded] = []
         page, more = self.claimed.boundaries, self.claimed.more
+        if page is None:
+            return recorded, None
         try:
             while page is not None:
                 recorded += read_page(page)
@@ -170,11 +179,11 @@ class Leg:
 
     async def _end(self, main: asyncio.Task[Any]) -> str:
         assert self.engine is not None
-        if not self.engine.over.done():
+        if self.engine.over is None and faults.hook is not None:
             await faults.reach("leg.ended", run=self.claimed.id)
-        if not self.engine.over.done():
+        if self.engine.over is None:
             return await self._conclude(main)
-        how, doc = self.engine.over.result()
+        how, doc = self.engine.over
         match how:
             case "unfit":
                 return await self._finish("unfit", values.encode_error(doc or {}))
@@ -246,7 +255,7 @@ class Leg:
     async def _unwind(self, engine: Engine) -> None:
         """Cancel every branch from outside. Code that will not stop is left behind: its fence is dead, what it writes is refused."""
         for _ in range(UNWIND_ROUNDS):
-            left = {task for task in engine.branches if not task.done()}
+            left = {task for task in engine.branches if not task.done()}  # (one that has ended leaves in a later turn)
             if not left:
                 return
             for task in left:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fencepost import faults, limits, steps, values
+from fencepost import faults, keys, limits, steps, values
 from fencepost.authoring import Absent, Found, Step
 from fencepost.errors import StepFailed
 from fencepost.steps import Row
@@ -130,7 +130,7 @@ class MapRun:
 
     async def _row(self, index: int, known: Row | None) -> None:
         db, fence, step = self.leg.face.db, self.leg.fence, self.step
-        key = values.step_key(self.leg.claimed.key_root, "row", step.name, self.ordinal, self.rows.keys[index])
+        key = keys.step_key(self.leg.claimed.key_root, "row", step.name, self.ordinal, self.rows.keys[index])
         args = (self.source[index],)
         if known is not None and known.state == "marked" and not step.repeatable:
             answer = await look_up(step, key, args, {})
@@ -241,7 +241,7 @@ class Maps:
         ordinal = engine.count("map", step.name)
         recorded = await engine.enter(("map", step.name, ordinal), rows.hash)
         run = MapRun(self._leg, step, ordinal, rows, source, concurrency, tolerance)
-        with engine.at_boundary():
+        with engine.at_boundary:
             if recorded is not None:
                 await self._telling.again(recorded, run.is_still_unknown)
             if recorded is not None and recorded.resolved:
@@ -255,7 +255,7 @@ class Maps:
                 mapped = await self._keeping.perform(lambda: self._collect(run, state, text))
             if isinstance(mapped, Exception):
                 raise mapped
-            return cast("Mapped[Any]", mapped)
+            return mapped
 
     async def _do(self, run: MapRun, *, raises: bool) -> Kept3:
         await run.store()

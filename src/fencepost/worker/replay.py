@@ -15,17 +15,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as Variables
-from contextvars import copy_context
+from contextvars import Token, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from fencepost import limits, notes
 from fencepost.worker.branches import Branches
 from fencepost.worker.history import Key, Recorded
-from fencepost.worker.tasks import _engine, current
+from fencepost.worker.tasks import _engine, branch_context, current
 
 QUIET_TURNS: Final = 3  # of the loop, with nothing runnable: a callback between two futures is seen in one of them
 REFUSALS_MAX: Final = 100  # code that swallows the end of its leg more often than this is left waiting
@@ -43,6 +42,52 @@ class Turn:
         return self.seq < other.seq
 
 
+def _never() -> bool:
+    return False
+
+
+class AtBoundary:
+    """A branch's time at a boundary.
+
+    A branch that was cancelled there leaves with CancelledError, also where a step's code swallowed the cancellation: so it
+    does on a replay, where no code of the step is there to swallow it.
+    """
+
+    __slots__ = ("_before", "_engine", "_task")
+
+    def __init__(self, engine: Engine) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._engine = engine
+        self._task = task
+        self._before = task.cancelling()
+
+    def __enter__(self) -> None:
+        self._engine.inside.add(self._task)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._engine.inside.discard(self._task)
+        self._engine.stir()
+        if self._task.cancelling() > self._before and not isinstance(error, asyncio.CancelledError):
+            raise asyncio.CancelledError from error
+
+
+class Calling:
+    """While a call is under way whose answer will carry a sequence number."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        self._engine.calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.calls -= 1
+        self._engine.stir()
+
+
 class Engine:
     """One leg's order of results. Created per leg; knows nothing of the database or of what a boundary does."""
 
@@ -50,9 +95,9 @@ class Engine:
         self.loop = asyncio.get_running_loop()
         self.outside: Variables = copy_context()
         self.recorded: dict[Key, Recorded] = {r.key: r for r in recorded}
-        self.history: list[Recorded] = sorted((r for r in recorded if r.resolved), key=lambda r: r.seq)
+        self.history: list[Recorded] = sorted([r for r in recorded if r.resolved], key=lambda r: r.seq)
         self.place = 0  # in `history`: the next result to be given
-        self.live = not any(not r.loose for r in recorded) and not self.history
+        self.live = not self.history and all(r.loose for r in recorded)
         self.code = Branches(self.stir, self.outside)
         self.branches = self.code.all
         self.inside = self.code.inside  # branches at a boundary
@@ -60,9 +105,12 @@ class Engine:
         self.main: asyncio.Task[Any] | None = None  # the workflow's own branch: with its end the code has ended
         self.performing = 0  # boundaries whose work is under way
         self.calls = 0  # calls under way whose answers carry sequence numbers
-        self.over: asyncio.Future[tuple[str, dict[str, Any] | None]] = self.loop.create_future()
+        self.calling = Calling(self)
+        self.over: tuple[str, dict[str, Any] | None] | None = None  # how the leg ended, if not by its code's end
+        self.passed: asyncio.Future[None] = self.loop.create_future()  # its code has ended, or the leg is over
+        self.restless: Callable[[], bool] = _never  # whether `on_rest` has anything to do
         self.on_rest: Callable[[bool], None] | None = None  # live, at rest, nothing to give: (every branch waits)
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: dict[tuple[str, str], int] = {}
         self._asked: list[Key] = []  # in order, for the report of a history that does not fit
         self._waiting: dict[Key, Turn] = {}  # recorded results that were asked for
         self._preparing: set[Key] = set()  # those whose value is still being read
@@ -76,8 +124,7 @@ class Engine:
 
     def count(self, kind: str, name: str) -> int:
         """The ordinal of this call of (kind, name), in the order the code makes them."""
-        self._counts[kind, name] += 1
-        ordinal = self._counts[kind, name]
+        ordinal = self._counts[kind, name] = self._counts.get((kind, name), 0) + 1
         if len(self._asked) == limits.BOUNDARIES_WARN:
             notes.say(
                 "run.long",
@@ -138,59 +185,46 @@ class Engine:
         heapq.heappush(self._arrived, turn)
         await self._wait(turn)
 
-    @contextlib.contextmanager
-    def at_boundary(self) -> Generator[None]:
-        """While a branch is here it waits, whatever is being done for it.
+    @property
+    def at_boundary(self) -> AtBoundary:
+        """While a branch is here it waits, whatever is being done for it."""
+        return AtBoundary(self)
 
-        A branch that was cancelled here leaves with CancelledError, also where a step's code swallowed the cancellation: so it
-        does on a replay, where no code of the step is there to swallow it.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        before = task.cancelling()
-        self.inside.add(task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            if task.cancelling() > before:
-                raise asyncio.CancelledError from error
-            raise
-        else:
-            if task.cancelling() > before:
-                raise asyncio.CancelledError
-        finally:
-            self.inside.discard(task)
-            self.stir()
-
-    @contextlib.contextmanager
-    def calling(self) -> Generator[None]:
-        """A call whose answer will carry a sequence number is under way."""
-        self.calls += 1
-        try:
-            yield
-        finally:
-            self.calls -= 1
-            self.stir()
-
-    async def perform(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do a boundary's work outside the workflow's own variables: tasks that author code starts inside a step are not branches."""
-        token = _engine.set(None)
+    def step_inside(self) -> Token[Engine | None]:
+        """A boundary's work begins: what the branch does now is not the workflow's code."""
         self.performing += 1
-        try:
-            return await work()
-        finally:
-            self.performing -= 1
-            _engine.reset(token)
-            self.stir()
+        return _engine.set(None)
+
+    def step_outside(self, token: Token[Engine | None]) -> None:
+        """Back in the workflow's code."""
+        self.performing -= 1
+        _engine.reset(token)
+        self.stir()
 
     # ── how a leg ends ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def end(self, how: str, doc: dict[str, Any] | None = None) -> None:
         """The leg is over, for this reason; the first one stands."""
-        if not self.over.done():
-            self.over.set_result((how, doc))
+        if self.over is None:
+            self.over = (how, doc)
+            self._pass()
+
+    def run(self, code: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Set the workflow's own branch going."""
+        self.main = self.loop.create_task(code, name=name, context=branch_context(self))
+        self.main.add_done_callback(self._pass)
+        return self.main
+
+    def _pass(self, _: object = None) -> None:
+        if not self.passed.done():
+            self.passed.set_result(None)
+
+    def close(self) -> None:
+        """The pass is over and judged. What points in a circle is cut, so that no collector must come for it."""
+        self.over = self.over or ("ended", None)
+        self.main = self.on_rest = None
+        self.restless = _never
+        self.code.close()
 
     def break_off(self, problem: Exception) -> None:
         """A bug of ours (a broken law, data that a door refuses) ends the leg loudly; author code never sees it."""
@@ -216,7 +250,7 @@ class Engine:
     @property
     def is_ending(self) -> bool:
         """The leg is over, or its code has ended and only branches are left that nobody awaits."""
-        return self.over.done() or (self.main is not None and self.main.done())
+        return self.over is not None or (self.main is not None and self.main.done())
 
     async def refuse(self) -> NoReturn:
         """The leg is over, and its code asks for more. Not an Exception, so that `except Exception:` cannot eat it (law 60.8)."""
@@ -261,7 +295,9 @@ class Engine:
     def stir(self) -> None:
         """Something changed: look, in a coming turn of the loop, whether a result can be given."""
         self._quiet = 0
-        if not self._pumping and not self.is_ending:
+        if self._pumping or (self.live and not self._arrived and not self.restless()):
+            return
+        if not self.is_ending:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.outside)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost import faults, steps, values
+from fencepost import faults, keys, steps
 from fencepost.authoring import Absent, Found, Step, Unknown
 from fencepost.words import Cancelling, Stale
 from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up
@@ -45,14 +45,14 @@ class Stepping:
         engine = self._engine
         call = Call(step, engine.count("step", step.name), hashed, args, kwargs)
         recorded = await engine.enter(("step", step.name, call.ordinal), hashed)
-        with engine.at_boundary():
+        with engine.at_boundary:
             if recorded is not None:
                 await self._telling.again(recorded, lambda _: self._is_still_unknown(call))
                 if recorded.resolved:
                     await engine.replay(recorded)
                     return await self._given(step, recorded.state, recorded.value)
             await engine.hold()
-            seq, state, text = await self._keeping.perform(lambda: self._do(call, recorded))
+            seq, state, text = await self._keeping.perform(self._do, call, recorded)
             await engine.in_order(seq)
             return await self._given(step, state, text)
 
@@ -67,7 +67,7 @@ class Stepping:
         key = self._key(call)
         marked_before = recorded is not None and recorded.state == "marked"
         if marked_before and recorded is not None and not recorded.repeatable:
-            found = await self._resolve_mark(call, key)
+            found = await self._resolve_mark(call, str(key))
             if isinstance(found, Ran):
                 return await self._keep(call, found)
 
@@ -80,20 +80,21 @@ class Stepping:
                 await leg.gone(marking)
             elif marking != "marked":
                 await self._telling.unknown("step", step.name, call.ordinal)
-            await faults.reach("step.marked", step=step.name, key=key)
+            if faults.hook is not None:
+                await faults.reach("step.marked", step=step.name, key=str(key))
         outcome = await execute(
             leg.face, leg.threads, step, key, call.args, call.kwargs, may_go_on=None if step.repeatable else may_go_on
         )
         if isinstance(outcome, OutOfSight):
             # Absent counts as Unknown here: its code may still run (law 50.11).
-            answer = await look_up(step, key, call.args, call.kwargs)
+            answer = await look_up(step, str(key), call.args, call.kwargs)
             if not isinstance(answer, Found):
                 await self._telling.unknown("step", step.name, call.ordinal)
             outcome = found_value(answer)
         return await self._keep(call, outcome)
 
-    def _key(self, call: Call) -> str:
-        return values.step_key(self._leg.claimed.key_root, "step", call.step.name, call.ordinal)
+    def _key(self, call: Call) -> keys.CallKey:
+        return keys.CallKey(self._leg.claimed.key_root, "step", call.step.name, call.ordinal)
 
     def _mark(self, call: Call, *, again: bool) -> Awaitable[steps.Marking | Stale | Cancelling]:
         leg, step = self._leg, call.step
@@ -129,7 +130,7 @@ class Stepping:
         recorded = self._engine.recorded["step", step.name, call.ordinal]
         if recorded.state != "marked" or recorded.repeatable:
             return False
-        key = self._key(call)
+        key = str(self._key(call))
         answer = self._answers[key] = await look_up(step, key, call.args, call.kwargs)
         if isinstance(answer, Absent) and not step.key_honoured:
             return await steps.ask_mark(self._leg.face.db, self._leg.fence.rid, step.name, call.ordinal) is None

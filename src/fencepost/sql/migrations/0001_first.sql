@@ -185,10 +185,10 @@ $law$;
 
 create table fencepost.run (
   rid          bigint generated always as identity primary key,
-  org          text not null check (length(org) between 1 and 200 and org !~ '[[:cntrl:]]' and btrim(org) <> ''),
-  id           text not null check (length(id) between 1 and 200 and id !~ '[[:cntrl:]]' and btrim(id) <> ''),
+  org          text not null check (length(org) between 1 and 200 and btrim(org) <> ''),
+  id           text not null check (length(id) between 1 and 200 and btrim(id) <> ''),
   kind         text not null check (kind in ('workflow', 'plan')),
-  name         text not null check (length(name) between 1 and 200 and name !~ '[[:cntrl:]]' and btrim(name) <> ''),
+  name         text not null check (length(name) between 1 and 200 and btrim(name) <> ''),
   lane         integer not null,
   release      text not null,
   source       text not null,
@@ -200,7 +200,8 @@ create table fencepost.run (
   origin       bigint,
   key_root     uuid not null,
   submitted_at timestamptz not null,
-  unique (org, id)
+  unique (org, id),
+  check (org || id || name !~ '[[:cntrl:]]')
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
 create index run_origin on fencepost.run (origin) where origin is not null;
@@ -421,11 +422,10 @@ create table fencepost.event (
   rid    bigint not null,
   seq    integer not null,
   at     timestamptz not null,
-  type   text not null check (type in (
-    'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved',
-    'run.completed', 'run.failed', 'run.cancelled',
-    'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost',
-    'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
+  type   text not null check (type in (     -- compared one by one: what every run has stands first
+    'run.admitted', 'attempt.claimed', 'run.completed', 'attempt.parked', 'run.woken', 'attempt.begun', 'run.failed',
+    'run.recovered', 'run.cancelling', 'run.unknown', 'run.resolved', 'run.cancelled',
+    'attempt.deferred', 'attempt.given_back', 'attempt.lost', 'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
     -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
     'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
     'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped')),
@@ -504,40 +504,60 @@ create function fencepost.admit_runs(_orgs text[], _ids text[], _kinds text[], _
   _delay_mss bigint[], _repair boolean, _patience_ms integer)
 returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.now_(); v_ords integer[]; v_new bigint[]; v_lane record; v_fixed bigint[] := '{}';
+declare v_now timestamptz := fencepost.now_(); v_sources text[]; v_prios integer[]; v_bounds bigint[]; v_ords integer[]; v_new bigint[];
+  v_rids bigint[]; v_lane record; v_fixed bigint[] := '{}';
 begin
   if _patience_ms is not null then
     perform set_config('lock_timeout', _patience_ms::text, true);
     if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
   end if;
+  select array_agg(p.source order by p.source), array_agg(p.priority order by p.source), array_agg(p.claim_ms order by p.source)
+    into v_sources, v_prios, v_bounds from fencepost.policy p;
   with i as materialized (
-      select distinct on (i.org, i.id) i.*, p.priority as by_policy, p.claim_ms as bound
-        from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
-             with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
-        cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
-       where fencepost.good_name_(i.org) and fencepost.good_name_(i.id) and fencepost.good_name_(i.name)
-       order by i.org, i.id, i.ord),
+      select i.*, v_prios[array_position(v_sources, coalesce(i.source, 'api'))] as by_policy
+        from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts)
+             with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, ord)
+       where fencepost.good_names_(i.org, i.id, i.name) and coalesce(i.source, 'api') = any (v_sources)
+       order by i.org collate "C", i.id collate "C", i.ord),
     r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
           select i.org, i.id, i.kind, i.name, i.lane, i.release, coalesce(i.source, 'api'), coalesce(i.priority, i.by_policy), i.input,
                  coalesce(i.contract, '{}'), coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
           on conflict (org, id) do nothing
-          returning rid, org, id, lane, priority, on_lost),
+          returning rid, org, id)
+  select (select array_agg(i.ord::integer order by i.org collate "C", i.id collate "C") from i),
+         coalesce(array_agg(r.rid order by r.org collate "C", r.id collate "C"), '{}') into v_ords, v_new from r;
+  -- Which item is which run's. Usually all are new: then both lists stand in the order of the ids.
+  if cardinality(v_new) = cardinality(_ids) then
+    v_rids := array(select n.rid from unnest(v_ords, v_new) as n(ord, rid) order by n.ord);
+  else
+    v_rids := array(
+      select case when row_number() over (partition by i.org, i.id order by i.ord) = 1 then x.rid end
+        from unnest(_orgs, _ids) with ordinality as i(org, id, ord)
+        left join lateral (select x.rid from fencepost.run x where x.org = i.org and x.id = i.id and x.rid = any (v_new) limit 1) x on true
+       order by i.ord);
+  end if;
+  with n as materialized (
+      select n.*, v_now + n.delay_ms * interval '1 ms' as later, array_position(v_sources, coalesce(n.source, 'api')) as place
+        from unnest(v_rids, _orgs, _lanes, _sources, _priorities, _on_losts, _claim_mss, _delay_mss)
+             as n(rid, org, lane, source, priority, on_lost, claim_ms, delay_ms)
+       where n.rid is not null),
     t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
-          select r.rid, r.lane, r.org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s',
-                 case when i.delay_ms > 0 then v_now + i.delay_ms * interval '1 ms' end,
-                 case when i.claim_ms >= 0 then v_now + (i.claim_ms + coalesce(i.delay_ms, 0)) * interval '1 ms'
-                      when i.claim_ms is null then v_now + (i.bound + coalesce(i.delay_ms, 0)) * interval '1 ms' end, 1, r.on_lost
-            from r cross join lateral (select i.delay_ms, i.claim_ms, i.bound from i where i.org = r.org and i.id = r.id limit 1) i),
-    e as (insert into fencepost.event (rid, seq, at, type) select r.rid, 1, v_now, 'run.admitted' from r)
-  select (select array_agg(i.ord::integer order by i.org, i.id) from i), coalesce(array_agg(r.rid order by r.org, r.id), '{}') into v_ords, v_new from r;
-  for v_lane in select l.lane, count(*)::integer as n from unnest(_lanes) l(lane) group by l.lane order by l.lane loop
-    if v_new <> '{}' then perform fencepost.rouse_(v_lane.lane, least(v_lane.n, 16)); end if;
-  end loop;
+          select n.rid, n.lane, n.org, 'queued', coalesce(n.priority, v_prios[n.place]), v_now, v_now - coalesce(n.priority, v_prios[n.place]) * interval '60 s',
+                 case when n.delay_ms > 0 then n.later end,
+                 case when n.claim_ms >= 0 then coalesce(n.later, v_now) + n.claim_ms * interval '1 ms'
+                      when n.claim_ms is null then coalesce(n.later, v_now) + v_bounds[n.place] * interval '1 ms' end, 1, coalesce(n.on_lost, 'replay')
+            from n)
+  insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n;
+  if v_new <> '{}' then
+    for v_lane in select l.lane, count(*)::integer as n from unnest(_lanes) l(lane) group by l.lane order by l.lane loop
+      perform fencepost.rouse_(v_lane.lane, least(v_lane.n, 16));
+    end loop;
+  end if;
   if _repair then
     v_fixed := fencepost.reenter_(_orgs, _ids, v_now);
   end if;
-  if cardinality(v_new) = cardinality(_ids) then          -- the usual case: both lists stand in the order of the ids
-    return query select n.ord, n.rid, 'created'::text, false, null::jsonb from unnest(v_ords, v_new) as n(ord, rid);
+  if cardinality(v_new) = cardinality(_ids) then
+    return query select n.ord::integer, n.rid, 'created'::text, false, null::jsonb from unnest(v_rids) with ordinality as n(rid, ord);
     return;
   end if;
   -- A younger snapshot: it sees whom ON CONFLICT met.
@@ -563,6 +583,12 @@ end $law$;
 
 create function fencepost.good_name_(_name text) returns boolean language sql immutable as $law$
   select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
+$law$;
+
+-- The same for three at once, with one look for control characters: what the constraints of `run` say.
+create function fencepost.good_names_(_org text, _id text, _name text) returns boolean language sql immutable as $law$
+  select length(_org) between 1 and 200 and length(_id) between 1 and 200 and length(_name) between 1 and 200
+     and '' not in (btrim(_org), btrim(_id), btrim(_name)) and _org || _id || _name !~ '[[:cntrl:]]'
 $law$;
 
 -- 30.5. The entry continues the numbers and the sequence that the run's history already used.
@@ -688,13 +714,9 @@ begin
     update fencepost.boundary b set state = 'cancelled', seq = v_seq, number = v_number, at = _now
      where b.rid = w.rid and b.kind = w.kind and b.name = w.name and b.ordinal = w.ordinal;
   end loop;
-  insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
-  select i.rid, 'run', 'result', 1, t.fence, i.status = 'completed', coalesce(i.output, i.error), _now
-    from unnest(_rids, _statuses, _outputs, _errors) as i(rid, status, output, error)
-    cross join lateral (select t.fence, t.state from fencepost.task t where t.rid = i.rid limit 1) t
-   where t.state = 'cancelling' and t.fence is not null and i.status in ('completed', 'failed') and _ended = 'finished';
   with i as materialized (
       select i.rid, t.number, t.fence, t.holder, t.claimed_at, t.begun, t.tries, t.seq + 1 as seq, t.parent,
+             t.state = 'cancelling' as cancelling, i.status as brought, coalesce(i.output, i.error) as value,
              case when t.state = 'cancelling' then 'cancelled' else i.status end as status,
              case when t.state <> 'cancelling' then i.output end as output,
              case when t.state = 'cancelling' or i.status = 'cancelled' then json_build_object('code', 'CANCELLED', 'message', coalesce(t.cancel_reason, ''))::text
@@ -706,6 +728,9 @@ begin
     a as (insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
           select i.rid, i.number, i.fence, i.holder, i.claimed_at, _now, _ended, i.begun, i.status from i where i.fence is not null),
     e as (insert into fencepost.event (rid, seq, at, type, number) select i.rid, i.seq, _now, 'run.' || i.status, nullif(i.number, 0) from i),
+    l as (insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+          select i.rid, 'run', 'result', 1, i.fence, i.brought = 'completed', i.value, _now from i
+           where i.cancelling and i.fence is not null and i.brought in ('completed', 'failed') and _ended = 'finished'),
     d as (delete from fencepost.task t where t.rid = any (_rids))
   select array_agg(distinct i.parent) filter (where i.parent is not null) into v_parents from i;
   perform pg_notify(x.channel, 'ended') from fencepost.watcher x where x.rid = any (_rids);
@@ -799,9 +824,12 @@ end $law$;
 
 -- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
 -- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim carries at most 64 pages of 128 KiB.
-create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer, out boundaries text, out more boolean) language plpgsql stable as $law$
+create type fencepost.paged_ as (boundaries text, more boolean);
+
+create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer) returns fencepost.paged_ language plpgsql stable as $law$
+declare v fencepost.paged_;
 begin
-  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into boundaries, more
+  select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into v.boundaries, v.more
     from (select b.doc, b.at_seq, b.place,
                  sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
             from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
@@ -810,6 +838,7 @@ begin
                     from fencepost.boundary b where b.rid = _rid) b
            where (b.at_seq, b.place) > (_after_seq, _after_place)
           window w as (order by b.at_seq, b.place)) p;
+  return v;
 end $law$;
 
 create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _after_place text, out boundaries text, out more boolean) language sql stable as $law$
@@ -828,6 +857,7 @@ $law$;
 -- Takes the given rows (already locked by the caller's statement) for a holder, and says all that is needed to run them.
 create function fencepost.take_(_rids bigint[], _holder uuid, _request bigint, _now timestamptz) returns setof fencepost.claimed_ language plpgsql volatile as $law$
 -- unfenced: the fence is given here; the caller locked what waits
+declare v_data jsonb := jsonb_build_object('holder', _holder);
 begin
   return query
   with u as (update fencepost.task t
@@ -836,12 +866,12 @@ begin
               where t.rid = any (_rids)
               returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent),
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
-          select u.rid, u.seq, _now, 'attempt.claimed', u.number, jsonb_build_object('holder', _holder) from u)
+          select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
          p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
-    left join lateral (select q.boundaries, q.more from fencepost.page_(u.rid, -1, '', 131072) q where u.seq > 2) p on true
+    left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', 131072) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
 end $law$;
 
@@ -947,6 +977,13 @@ create function fencepost.ancestors_(_rids bigint[]) returns setof bigint langua
     select p.rid, p.parent from a cross join lateral (select p.rid, p.parent from fencepost.task p where p.rid = a.parent limit 1) p)
   select a.rid from a
 $law$;
+
+-- The same for a door that asks of many runs at once: most have no parent, and that is seen at a glance.
+create function fencepost.above_(_rids bigint[]) returns bigint[] language plpgsql stable as $law$
+begin
+  if not exists (select from fencepost.task t where t.rid = any (_rids) and t.parent is not null) then return '{}'; end if;
+  return array(select a.rid from fencepost.ancestors_(_rids) a(rid));
+end $law$;
 
 -- A leg's line in the history. The caller holds the row.
 create function fencepost.close_leg_(_rids bigint[], _ended text, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
@@ -1584,35 +1621,42 @@ create function fencepost.finish_attempts(_rids bigint[], _fences uuid[], _endin
 returns table (ord integer, answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_();
-  v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, array(select a.rid from fencepost.ancestors_(_rids) a(rid)));
-  v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; h record;
+  v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, fencepost.above_(_rids));
+  v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; v_plain boolean; h record;
 begin
   -- What ends a run, together. An item that comes twice in one batch ends once.
-  select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end)
-    into v_end, v_statuses, v_outputs, v_errors
-    from (select distinct on (h.rid) h.rid, i.ending, i.value
-            from unnest(v_held) h cross join lateral (select _endings[h.ord] as ending, _values[h.ord] as value) i
-           where h.how = 'held' and (i.ending = 'completed' or h.state = 'cancelling' or (i.ending = 'failed' and not fencepost.has_unknown_(h.rid)))
+  select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end),
+         count(*) = cardinality(_rids) and bool_and(x.state = 'running')
+    into v_end, v_statuses, v_outputs, v_errors, v_plain
+    from (select distinct on (h.rid) h.rid, h.state, h.ending, h.value
+            from unnest(v_held, _endings, _values) as h(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, ending, value)
+           where h.how = 'held' and (h.ending = 'completed' or h.state = 'cancelling' or (h.ending = 'failed' and not fencepost.has_unknown_(h.rid)))
            order by h.rid, h.ord) x;
   if v_end is not null then
-    -- A cancelling run waits for its descendants (80.4): its leg is over, the run is not.
-    for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
-                and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
-      insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
-      select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed',
-             coalesce(v_outputs[array_position(v_end, t.rid)], v_errors[array_position(v_end, t.rid)]), v_now
-        from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
-      perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
-      perform fencepost.let_go_(h.rid, v_now);
-      v_statuses := v_statuses[:array_position(v_end, h.rid) - 1] || v_statuses[array_position(v_end, h.rid) + 1:];
-      v_outputs := v_outputs[:array_position(v_end, h.rid) - 1] || v_outputs[array_position(v_end, h.rid) + 1:];
-      v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
-      v_end := array_remove(v_end, h.rid);
-    end loop;
+    if not v_plain then
+      -- A cancelling run waits for its descendants (80.4): its leg is over, the run is not.
+      for h in select t.rid from fencepost.task t where t.rid = any (v_end) and t.state = 'cancelling'
+                  and exists (select from fencepost.task c where c.parent = t.rid) and t.cancel_until > v_now loop
+        insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
+        select t.rid, 'run', 'result', 1, t.fence, v_statuses[array_position(v_end, t.rid)] = 'completed',
+               coalesce(v_outputs[array_position(v_end, t.rid)], v_errors[array_position(v_end, t.rid)]), v_now
+          from fencepost.task t where t.rid = h.rid and v_statuses[array_position(v_end, t.rid)] in ('completed', 'failed');
+        perform fencepost.close_leg_(array[h.rid], 'finished', 'cancelled', v_now);
+        perform fencepost.let_go_(h.rid, v_now);
+        v_statuses := v_statuses[:array_position(v_end, h.rid) - 1] || v_statuses[array_position(v_end, h.rid) + 1:];
+        v_outputs := v_outputs[:array_position(v_end, h.rid) - 1] || v_outputs[array_position(v_end, h.rid) + 1:];
+        v_errors := v_errors[:array_position(v_end, h.rid) - 1] || v_errors[array_position(v_end, h.rid) + 1:];
+        v_end := array_remove(v_end, h.rid);
+      end loop;
+    end if;
     if 'failed' = any (v_statuses) then  -- 40.7: a dispatched attempt that failed is charged, the last one too
       update fencepost.task t set tries = t.tries + 1 where t.rid = any (v_end) and t.state = 'running' and v_statuses[array_position(v_end, t.rid)] = 'failed';
     end if;
     if cardinality(v_end) > 0 then perform fencepost.end_runs_(v_end, v_statuses, v_outputs, v_errors, 'finished', v_now); end if;
+  end if;
+  if v_plain then                         -- the usual case: every item was held, and its run ended as it said
+    return query select x.ord::integer, 'committed', x.ending from unnest(_endings) with ordinality as x(ending, ord);
+    return;
   end if;
   for h in select x.* from unnest(v_held) x loop
     ord := h.ord; status := null;
