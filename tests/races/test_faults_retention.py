@@ -9,6 +9,7 @@ import os
 import asyncpg
 import pytest
 
+from fencepost import limits
 from fencepost.db import Database
 from fencepost.worker import heartbeat
 from fencepost.worker.heartbeat import Heart
@@ -36,11 +37,13 @@ async def test_retention_that_is_too_slow_for_its_time_asks_for_less_until_it_pr
     await admin.execute(ENDED_LONG_AGO, OLD)
     await admin.execute(SLOW)
     monkeypatch.setattr(heartbeat, "RETAIN_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "STATEMENT_SECONDS", 0.3)  # what the whole batch takes twice over
     me = await new_holder(db, lease=6.0, beat=0.4)
     ours, theirs = pair()
     ends = [Link(ours, lambda _: None), Link(theirs, lambda _: None)]
     setup = Setup(worker_dsn, "fencepost", me, os.getppid(), 0.4, Snapshot(0, []))
-    beating = asyncio.ensure_future(Heart(setup, ends[0]).beat_for_ever())
+    heart = Heart(setup, ends[0])
+    beating = asyncio.ensure_future(heart.beat_for_ever())
     try:
         ask = "select count(*) = 0 from fencepost.outcome"
         await until_row(lambda: admin.fetchval(ask), "the end of what is old", 30)
@@ -50,6 +53,7 @@ async def test_retention_that_is_too_slow_for_its_time_asks_for_less_until_it_pr
         beating.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await beating
+        await heart._db.close()  # a process has its end for that
         for end in ends:
             end.close()
     assert await admin.fetchval("select count(*) from fencepost.run") == 0

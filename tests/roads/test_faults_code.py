@@ -6,12 +6,13 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
 
-from fencepost import App, Context, RunFailed, Step, limits
+from fencepost import App, Context, RunCancelled, RunFailed, Step, limits
 from fencepost.client import Client
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
@@ -29,8 +30,9 @@ returned = threading.Event()
 
 @app.step(repeatable=True)
 def soon() -> int:
-    """Returns at once, and says so just before."""
+    """Says that it is about to return, and does."""
     returned.set()
+    time.sleep(0.0005)  # waits: so that a cancel may come while it still runs
     return 1
 
 
@@ -58,22 +60,26 @@ async def client(worker_dsn: str) -> AsyncIterator[Client]:
 async def test_a_wait_that_is_cancelled_anywhere_leaves_nothing_behind(
     client: Client, worker_dsn: str, admin: asyncpg.Connection
 ) -> None:
-    """B51 After so many turns of the loop, from none to where it sleeps: no connection is used up, and the same wait works again."""
+    """B51 While it connects, listens, asks or sleeps: no connection and no channel is used up, and the same wait works again."""
     handle = await client.start(waits)
-    for turns in range(60):
-        task = asyncio.ensure_future(handle.result())
-        for _ in range(turns):
-            await asyncio.sleep(0)  # waits: one turn of the loop
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    async with asyncio.timeout(10):
-        await asyncio.gather(*(handle.status() for _ in range(20)))
     sessions = (
         "select count(*) from pg_stat_activity where application_name = 'waiter' and datname = current_database()"
     )
+    cut = {"before it heard": 0, "while it heard": 0}
+    for n in range(120):
+        if n % 30 == 0:  # and everything is to be opened anew
+            await admin.fetchval(sessions.replace("count(*)", "count(pg_terminate_backend(pid))"))
+        task = asyncio.ensure_future(handle.result())
+        await asyncio.sleep(0.0008 * (n % 30))  # waits: to be cancelled at another place each time
+        cut["while it heard" if client._ears._lent else "before it heard"] += 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert client._ears._lent == {}
+    assert min(cut.values()) >= 5, cut
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(handle.status() for _ in range(20)))
     assert await admin.fetchval(sessions) <= 3, "two of its budget and one that listens"
-    assert await admin.fetchval("select count(*) from fencepost.watcher") <= 60
     async with working(app, worker_dsn):
         await handle.signal("go", 7)
         assert await handle.result(timeout=10) == 7
@@ -83,9 +89,15 @@ async def test_a_wait_that_is_cancelled_anywhere_leaves_nothing_behind(
 
 async def test_a_cancel_that_comes_as_the_code_returns_takes_no_thread_along(db: Database) -> None:
     """B59 A thousand times, each at another moment around the return: as many threads as before, and the next step runs."""
-    said: list[str] = []
-    pool = StepThreads(2, used_up=said.append)
-    face = WorkerFace(db, pool, 30.0, on_thread_lost=pool.lose)
+    pool = StepThreads(2, used_up=lambda _: None)
+    lost: list[str] = []
+
+    def lose(step: str) -> None:
+        pool.lose(step)
+        if pool.lost:
+            lost.append(step)
+
+    face = WorkerFace(db, pool, 30.0, on_thread_lost=lose)
     ends = {"ran": 0, "cancelled": 0}
     dice = random.Random(59)
     for _ in range(1000):
@@ -104,8 +116,8 @@ async def test_a_cancel_that_comes_as_the_code_returns_takes_no_thread_along(db:
         except asyncio.CancelledError:
             ends["cancelled"] += 1
     assert min(ends.values()) > 10, ends
+    assert lost, "no cancel came while the code ran"
     await until(lambda: pool.lost == 0, "the return of every thread")
-    assert said == []
     assert sum(thread.name.startswith("fencepost step") for thread in threading.enumerate()) == 2
     for _ in range(3):
         assert await execute(face, Threads(), soon, "key", (), {}) == Ran("1")
@@ -184,3 +196,37 @@ async def test_a_run_that_never_stops_recording_ends_with_the_number_it_may_have
     assert len(did) == 12
     assert await admin.fetchval("select count(*) from fencepost.boundary") == 12
     assert driver.endings == ["failed"]
+
+
+released = threading.Event()
+
+
+@app.step(repeatable=True)
+def stands(n: int) -> int:
+    """Until it is told to go on; it cannot be stopped."""
+    did.append(f"stands {n}")
+    released.wait(20)
+    return n
+
+
+@app.workflow()
+async def standing(ctx: Context, n: int) -> int:
+    return await ctx.step(stands, n)
+
+
+async def test_cancels_of_everything_at_once_end_no_worker(client: Client, worker_dsn: str) -> None:
+    """B59 Every thread runs a step that nobody waits for, for a moment: that is not hung, and the worker goes on."""
+    did.clear()
+    released.clear()
+    async with working(app, worker_dsn) as worker:
+        handles = await client.start_many(standing, range(2))
+        await until(lambda: len(did) == 2, "both threads' code")
+        for handle in handles:
+            await handle.cancel()
+        await until(lambda: worker._threads.used_up, "their cancels")
+        released.set()
+        for handle in handles:
+            with pytest.raises(RunCancelled):
+                await handle.result(timeout=10)
+        assert await (await client.start(standing, 7)).result(timeout=10) == 7
+        assert worker.hung == ""

@@ -32,6 +32,7 @@ from fencepost.worker.pulse import Pulse
 from fencepost.worker.threads import StepThreads
 
 EXITS: Final = {"stopped": 0, "threads": 1}
+HUNG_SECONDS: Final = 3.0  # no thread has come back for so long: nobody's step will run here
 EXIT_LOST: Final = 5  # judged dead, without a heartbeat, or broken
 UNWIND_SECONDS: Final = 4.0  # for legs that were aborted
 CLOSE_SECONDS: Final = 3.0  # for the last word to the database
@@ -68,6 +69,7 @@ class Worker:
         self._tasks: list[asyncio.Task[Any]] = []
         self._db = Database(settings.need_database_url(), settings.schema, name="fencepost worker")
         self._threads = StepThreads(threads, self._on_threads_used_up)
+        self._judging: asyncio.Task[None] | None = None
         self._board = ProgressBoard(self._db)
         self._outside = contextvars.copy_context()
         self.pulse = Pulse(self.incarnation, settings, read=self._read, heard=self._on_beat)
@@ -77,7 +79,7 @@ class Worker:
         )  # fmt: skip
         face = WorkerFace(
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
-            publish=self._on_changed, progress=self._on_progress,
+            publish=self._on_changed, progress=self._on_progress, over=self._board.forget,
         )  # fmt: skip
         self.holding = Holding(face, app, changed=self._on_changed, timed=self.pulse.beat_now)
 
@@ -182,9 +184,19 @@ class Worker:
             self.claims.look()
 
     def _on_threads_used_up(self, step: str) -> None:
-        self.hung = step
-        notes.say("every thread is used up by steps that were given up and still run", level=logging.ERROR, step=step)
-        self.stop("threads")
+        if self._judging is None or self._judging.done():
+            self._judging = self._spawn(self._judge_threads(step))
+
+    async def _judge_threads(self, step: str) -> None:
+        """Steps that were cancelled together use every thread up for the moment until they end: hung is what has not ended since."""
+        freed = self._threads.freed
+        await asyncio.sleep(HUNG_SECONDS)  # waits: for a thread to come back, or for none to
+        if self._threads.used_up and self._threads.freed == freed:
+            self.hung = step
+            notes.say(
+                "every thread is used up by steps that were given up and still run", level=logging.ERROR, step=step
+            )
+            self.stop("threads")
 
     # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

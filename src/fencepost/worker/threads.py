@@ -35,13 +35,19 @@ class StepThreads(ThreadPoolExecutor):
     def __init__(self, most: int, used_up: Callable[[str], None]) -> None:
         super().__init__(max_workers=most)
         self._most = most
-        self._used_up = used_up
+        self._on_used_up = used_up
         self._line: SimpleQueue[_Item | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._items: dict[asyncio.Task[Any], _Item] = {}
         self._started = 0
         self._waiting = 0  # threads without an item, less items without a thread
         self.lost = 0
+        self.freed = 0  # how often a thread has come back from a call
+
+    @property
+    def used_up(self) -> bool:
+        """No thread is left: each runs a step that nobody waits for any more."""
+        return self.lost >= self._most
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Run it in a thread, now or when one is free."""
@@ -74,9 +80,8 @@ class StepThreads(ThreadPoolExecutor):
                 return False
             item.lost = True
             self.lost += 1
-            all_lost = self.lost >= self._most
-        if all_lost:
-            self._used_up(step)
+        if self.used_up:
+            self._on_used_up(step)
         return False
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the base's signature; nobody can wait for a hung step
@@ -103,6 +108,7 @@ class StepThreads(ThreadPoolExecutor):
     def _free(self, item: _Item) -> None:
         with self._lock:
             self._waiting += 1
+            self.freed += 1
             if item.lost:
                 self.lost -= 1
             if item.task is not None and self._items.get(item.task) is item:
