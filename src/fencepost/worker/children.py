@@ -34,7 +34,7 @@ class Children:
         ordinal = engine.count("child", workflow.name)
         hashed = keys.hash_args(values.encode([id, text, waits]))
         recorded = await engine.enter(("child", workflow.name, ordinal), hashed)
-        with engine.at_boundary:
+        with engine.at_boundary():
             await self._raise_recorded_refusal(workflow.name, ordinal, hashed)
             if recorded is not None and recorded.resolved:
                 await engine.replay(recorded)
@@ -56,7 +56,7 @@ class Children:
         self, workflow: Workflow[Any, Any], ordinal: int, hashed: str, child_id: str, text: str, *, waits: bool
     ) -> int:
         leg = self._leg
-        with self._engine.calling:
+        with self._engine.calling():
             answer = await suspension.start_child(
                 leg.face.db, leg.fence, workflow.name, ordinal, hash=hashed, waits=waits, child_id=child_id, child_name=workflow.name,
                 input=text, on_lost=workflow.on_lost,

@@ -53,7 +53,7 @@ class Keeping:
         """Commit a result; what is stored, which is another where an earlier write won. By a dead fence it never returns."""
         leg = self.leg
         ok = isinstance(outcome, Ran)
-        with self.engine.calling:
+        with self.engine.calling():
             answer = await steps.keep(
                 leg.face.db,
                 leg.fence,

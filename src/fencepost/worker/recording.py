@@ -27,7 +27,7 @@ class Recording:
         engine = self._engine
         ordinal = engine.count("value", name)
         recorded = await engine.enter(("value", name, ordinal))
-        with engine.at_boundary:
+        with engine.at_boundary():
             if recorded is not None and recorded.resolved:
                 await engine.replay(recorded)
                 text = recorded.value

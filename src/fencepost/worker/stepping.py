@@ -45,7 +45,7 @@ class Stepping:
         engine = self._engine
         call = Call(step, engine.count("step", step.name), hashed, args, kwargs)
         recorded = await engine.enter(("step", step.name, call.ordinal), hashed)
-        with engine.at_boundary:
+        with engine.at_boundary():
             if recorded is not None:
                 await self._telling.again(recorded, lambda _: self._is_still_unknown(call))
                 if recorded.resolved:

@@ -63,7 +63,7 @@ class Waits:
             if recorded is None or not recorded.resolved
             else Resolved(kind, name, ordinal, recorded.state, recorded.seq, recorded.value)
         )
-        with engine.at_boundary:
+        with engine.at_boundary():
             if found is None and kind == "signal" and (orphan := self._orphan(name)) is not None:
                 self._abandon(wait, None, armed=armed)
                 return orphan
@@ -184,7 +184,7 @@ class Waits:
     async def _ask(self, asked: list[Wait], *, park: bool) -> None:
         leg, engine = self._leg, self._engine
         try:
-            with engine.calling:
+            with engine.calling():
                 if park:
                     await faults.reach("park.asked", run=leg.claimed.id)
                 answer = await suspension.wait(leg.face.db, leg.fence, asked, known_seq=self._known_seq, park=park)
