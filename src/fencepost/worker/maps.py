@@ -241,7 +241,7 @@ class Maps:
         ordinal = engine.count("map", step.name)
         recorded = await engine.enter(("map", step.name, ordinal), rows.hash)
         run = MapRun(self._leg, step, ordinal, rows, source, concurrency, tolerance)
-        with engine.at_boundary:
+        with engine.at_boundary():
             if recorded is not None:
                 await self._telling.again(recorded, run.is_still_unknown)
             if recorded is not None and recorded.resolved:
