@@ -7,12 +7,12 @@ import contextlib
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import asyncpg
 import pytest
 
 from tests.roads.command import FENCEPOST, Shop
+from tests.roads.crew import hearts_of
 from tests.seams.embedded import ended, needs_linux, wait_stopped
 
 
@@ -121,7 +121,7 @@ async def test_a_command_that_is_killed_leaves_no_process_behind(lonely: Shop, c
     process = await lonely.start(*command)
     home = lonely.place / ".fencepost"
     async with asyncio.timeout(60):
-        while not (children := heartbeats_of(process.pid)):
+        while not (children := hearts_of(process.pid)):
             assert process.returncode is None
             await asyncio.sleep(0.02)  # waits: nothing tells that a process has a child
     ends = [os.pidfd_open(child) for child in children]
@@ -131,11 +131,6 @@ async def test_a_command_that_is_killed_leaves_no_process_behind(lonely: Shop, c
         assert await asyncio.to_thread(ended, end, 10)
         os.close(end)
     await asyncio.to_thread(wait_stopped, home)
-
-
-def heartbeats_of(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"heartbeat" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 async def test_a_reader_that_goes_away_ends_a_listing_in_silence(shop: Shop) -> None:
