@@ -51,7 +51,7 @@ def lines(timeline: Timeline, width: int, signs: Signs = UNICODE) -> Iterator[Te
     shown = first + last
     label = min(LABEL_MAX, max(cell_len(escape(bar.label)) for bar in shown))
     after = max(cell_len(_after(bar)) for bar in shown)
-    axis = max(NARROWEST, width - label - 2 - min(after + 2, width // 3))
+    axis = max(NARROWEST, width - label - 2 - min(after + 2, width * 2 // 5))
     yield Text(
         f"{escape(timeline.title)}  {instant(timeline.begin)}  {span((timeline.end - timeline.begin).total_seconds())}"
     )

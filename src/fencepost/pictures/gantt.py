@@ -72,8 +72,7 @@ def _row(bar: Bar, timeline: Timeline, on: Scale, left: float, y: float) -> Iter
         thick = THICK / 2 if bar.kind in ("run", "sleep", "signal") else THICK
         open_ = " open" if bar.end is None else ""
         yield canvas.rect(x, middle - thick / 2, max(2.0, right - x), thick, kind + open_, radius=2, title=words)
-        for tick in bar.ticks:
-            at = left + AXIS * on.place(tick)
+        for at in sorted({round(left + AXIS * on.place(tick)) for tick in bar.ticks}):  # one a pixel
             yield canvas.path([(at, middle - THICK / 2), (at, middle + THICK / 2)], f"tick {kind}")
     else:
         yield f'<circle cx="{right:.1f}" cy="{middle:.1f}" r="4.5" class="mark {kind}"><title>{canvas.xml(words)}</title></circle>'

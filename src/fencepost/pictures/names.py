@@ -32,7 +32,7 @@ class Scope:
     parent: Scope | None = None
     contexts: set[str] = field(default_factory=set[str])
     bound: dict[str, tuple[ast.expr, Scope]] = field(default_factory=dict[str, "tuple[ast.expr, Scope]"])
-    functions: dict[str, FunctionNode] = field(default_factory=dict[str, FunctionNode])
+    functions: dict[str, list[FunctionNode]] = field(default_factory=dict[str, list[FunctionNode]])
     stored: frozenset[str] = frozenset()
     awaits_return: bool = False  # a plain function whose coroutine its caller awaits
 
@@ -43,7 +43,7 @@ class Scope:
         once = {name for name, count in Counter(stores).items() if count == 1} - shared
         for node in own(self.node):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                self.functions[node.name] = node
+                self.functions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 self._bind(node.targets[0].id, node.value, once)
             elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
@@ -53,7 +53,7 @@ class Scope:
         if name not in once or name in {arg.arg for arg in parameters(self.node)}:
             return
         if isinstance(value, ast.Lambda):
-            self.functions[name] = value
+            self.functions.setdefault(name, []).append(value)
         elif isinstance(value, ast.Name | ast.Constant | ast.Attribute | ast.JoinedStr) and self._is_settled(value):
             self.bound[name] = (value, self)
 
@@ -155,16 +155,16 @@ def _joined(values: list[ast.expr], scope: Scope) -> Any:
     return "".join(parts)
 
 
-def local_function(node: ast.expr, scope: Scope) -> tuple[FunctionNode, Scope] | None:
-    """The function inside a function (or a lambda) that an expression names, and the scope it stands in."""
+def local_functions(node: ast.AST, scope: Scope) -> list[tuple[FunctionNode, Scope]]:
+    """The functions inside a function (or the lambda) that an expression names, and the scope they stand in: one for each definition."""
     if isinstance(node, ast.Lambda):
-        return node, scope
+        return [(node, scope)]
     if not isinstance(node, ast.Name) or (place := scope.holder(node.id)) is None:
-        return None
+        return []
     if node.id in place.functions:
-        return place.functions[node.id], place
+        return [(function, place) for function in place.functions[node.id]]
     value, at = place.bound.get(node.id, (None, scope))
-    return local_function(value, at) if value is not None else None
+    return local_functions(value, at) if value is not None else []
 
 
 def parsed(function: Any) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, Mapping[str, Any]]:

@@ -164,9 +164,11 @@ class Numbering:
 
     def _loose(self, group: Group, state: State) -> State:
         """Counted at some time between here and the end."""
-        self._apart(group.items, State(Counter(state.low), dict(self._total), self._blind))
+        own = most_of(group.items)
+        others = {key: count if count == inf else count - own.get(key, 0) for key, count in self._total.items()}
+        self._apart(group.items, State(Counter(state.low), others, self._blind))
         state.blind |= is_blind(group.items)
-        return state.widen(most_of(group.items))
+        return state.widen(most_of([group]))
 
     def _group(self, group: Group, state: State) -> State | None:
         if group.recursive:

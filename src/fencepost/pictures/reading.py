@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fencepost.pictures.asking import Asking
+from fencepost.pictures.following import ELSEWHERE
 from fencepost.pictures.model import Arm, Exit, Fork, Group, Item, Loop, Note
 from fencepost.pictures.names import FunctionNode, Scope, text_of
 
@@ -136,7 +137,10 @@ class Reading(Asking):
         tasks: list[Arm] = []
         for statement in node.body:
             for item in self.statement(statement, scope):
-                if isinstance(item, Group) and item.loose:
+                if isinstance(item, Group) and item.loose and item.call:
+                    item.loose, item.title = False, item.title.removesuffix(f", {ELSEWHERE}")
+                    tasks.append(Arm("", [item]))
+                elif isinstance(item, Group) and item.loose:
                     tasks.append(Arm("", item.items, direct=self.is_direct(item.items)))
                 else:
                     main.append(item)
