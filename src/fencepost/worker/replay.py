@@ -156,9 +156,15 @@ class Engine:
 
     async def replay(self, recorded: Recorded) -> None:
         """Wait until it is this recorded result's turn."""
+        turn = self.place_of(recorded)
+        if turn is not None:
+            await self._wait(turn)
+
+    def place_of(self, recorded: Recorded) -> Turn | None:
+        """Its turn. None for a loose record that was passed over before: it is answered when asked for."""
         if self.live or self.place == len(self.history) or recorded.seq < self.history[self.place].seq:
-            return  # a loose record, passed over before: answered when asked for
-        await self._wait(self._waiting.setdefault(recorded.key, self.turn(recorded.seq)))
+            return None
+        return self._waiting.setdefault(recorded.key, self.turn(recorded.seq))
 
     @contextlib.contextmanager
     def preparing(self, recorded: Recorded) -> Generator[None]:
@@ -173,9 +179,13 @@ class Engine:
     async def hold(self) -> None:
         """Wait until replay is done: nothing that is not recorded happens before."""
         if not self.live:
-            turn = self.turn(0)
-            self._held.append(turn)
-            await self._wait(turn, stays_inside=True)
+            await self._wait(self.held(), stays_inside=True)
+
+    def held(self) -> Turn:
+        """A turn that comes when replay is done; or before, where it is given something (`arrive`)."""
+        turn = self.turn(0)
+        self._held.append(turn)
+        return turn
 
     async def in_order(self, seq: int) -> None:
         """Wait until every result with a smaller number has been given and the code is at rest."""
@@ -280,9 +290,8 @@ class Engine:
         return Turn(seq, self.loop.create_future(), task)
 
     def arrive(self, turn: Turn, seq: int) -> None:
-        """A wait has resolved: its result takes its place in the order."""
-        turn.seq = seq
-        heapq.heappush(self._arrived, turn)
+        """A wait has resolved: its result takes its place in the order. Of several places of a branch the first counts."""
+        heapq.heappush(self._arrived, Turn(seq, turn.future, turn.task))
         self.stir()
 
     def is_settled(self) -> bool:
@@ -330,8 +339,13 @@ class Engine:
             self.on_rest(self.code.all_wait())
 
     def _advance_replay(self) -> None:
-        while self.place < len(self.history):
-            head = self.history[self.place]
+        while self._arrived or self.place < len(self.history):
+            head = self.history[self.place] if self.place < len(self.history) else None
+            if self._arrived and (head is None or self._arrived[0].seq <= head.seq):
+                if self._give(heapq.heappop(self._arrived)):  # a recorded signal that another wait has inherited
+                    return
+                continue
+            assert head is not None
             if head.key in self._preparing:
                 return
             turn = self._waiting.pop(head.key, None)

@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 from fencepost import faults, limits, suspension, values
 from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
 from fencepost.words import Cancelling, Stale
-from fencepost.worker.history import Key
+from fencepost.worker.history import Key, Recorded
 from fencepost.worker.keeping import Keeping
 from fencepost.worker.replay import Turn
 
@@ -23,7 +23,18 @@ class PendingWait:
     wait: Wait
     turn: Turn
     armed: bool
-    resolved: Resolved | None = None
+    own: Resolved | None = None  # what it came to, not given yet
+    inherited: Resolved | None = None  # a signal of a wait that lost
+
+    @property
+    def resolved(self) -> Resolved | None:
+        return self.inherited or self.own
+
+    def would_take(self, signal: Resolved) -> bool:
+        """It waits for signals of this name, and none that came before is its own."""
+        if self.wait.kind != "signal" or self.wait.name != signal.name or self.turn.future.done():
+            return False
+        return self.inherited is None and (self.own is None or self.own.seq > signal.seq)
 
 
 class Waits:
@@ -34,6 +45,7 @@ class Waits:
         self._leg = keeping.leg
         self._engine = keeping.engine
         self.pending: dict[Key, PendingWait] = {}
+        self._replaying: dict[Key, PendingWait] = {}  # recorded, or held until replay is done
         self.hinted = False
         self.looking: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -64,18 +76,45 @@ class Waits:
             else Resolved(kind, name, ordinal, recorded.state, recorded.seq, recorded.value)
         )
         with engine.at_boundary():
-            if found is None and kind == "signal" and (orphan := self._orphan(name)) is not None:
-                self._abandon(wait, None, armed=armed)
-                return orphan
-            try:
-                if recorded is not None and found is not None:
-                    await engine.replay(recorded)
-                    return found
-                await engine.hold()
-            except asyncio.CancelledError:
+            if kind == "signal" and (orphan := self._orphan(name, found)) is not None:
                 self._abandon(wait, found, armed=armed)
-                raise
+                return await self._inherit(orphan)
+            if not engine.live:
+                found = await self._replay(wait, recorded, found, armed=armed)
+            if found is not None:
+                return found
             return cast("Resolved", await self._keeping.perform(lambda: self.wait(wait, armed=armed)))
+
+    async def _replay(
+        self, wait: Wait, recorded: Recorded | None, own: Resolved | None, *, armed: bool
+    ) -> Resolved | None:
+        """The recorded result, or the signal of a wait that lost, in its turn. None: replay is done, and there was neither."""
+        engine = self._engine
+        turn = engine.held() if own is None or recorded is None else engine.place_of(recorded)
+        if turn is None:
+            return own
+        key = (wait.kind, wait.name, wait.ordinal)
+        one = self._replaying[key] = PendingWait(wait, turn, armed, own)
+        engine.stir()
+        try:
+            await turn.future
+        except asyncio.CancelledError:
+            self._abandon(wait, one.resolved, armed=armed)
+            raise
+        finally:
+            del self._replaying[key]
+        return one.resolved
+
+    async def _inherit(self, orphan: Resolved) -> Resolved:
+        """In its place in the order, on every pass: who came before the signal was there had it in that place, too."""
+        turn = self._engine.turn()
+        self._engine.arrive(turn, orphan.seq)
+        try:
+            await turn.future
+        except asyncio.CancelledError:
+            self._adopt(orphan)
+            raise
+        return orphan
 
     async def first(self, names: list[str], ms: int | None) -> Resolved:
         """Whichever signal comes first, each waited for in a branch of its own; the others are cancelled."""
@@ -108,35 +147,41 @@ class Waits:
     # ── waits whose branch was cancelled ─────────────────────────────────────────────────────────────────────────────
 
     def _abandon(self, wait: Wait, resolved: Resolved | None, *, armed: bool) -> None:
-        """A wait's branch was cancelled before the code saw a result. A signal that was delivered to it is the next wait's."""
+        """The code does not see what a wait came to. A signal that was delivered to it is the next wait's."""
         if self._engine.is_ending:
             return
-        if resolved is not None and resolved.kind == "signal" and resolved.state == "arrived":
-            self._orphans.setdefault(resolved.name, []).append(resolved)
-        elif resolved is None and armed:
+        if resolved is not None:
+            self._adopt(resolved)
+        elif armed:
             self._abandoned.add((wait.kind, wait.name, wait.ordinal))
             self._cancels.append(Wait(kind=wait.kind, name=wait.name, ordinal=wait.ordinal, op="cancel"))
 
-    def _orphan(self, name: str) -> Resolved | None:
-        """The oldest signal of this name that was delivered and never seen."""
+    def _orphan(self, name: str, own: Resolved | None) -> Resolved | None:
+        """The oldest signal of this name that was delivered and never seen, if it came before the wait's own."""
         waiting = self._orphans.get(name)
-        return waiting.pop(0) if waiting else None
+        if not waiting:
+            return None
+        oldest = min(waiting, key=lambda one: one.seq)
+        if own is not None and own.seq < oldest.seq:
+            return None
+        waiting.remove(oldest)
+        return oldest
 
     def _adopt(self, found: Resolved) -> None:
-        """A signal reached a wait while its branch was being cancelled: the next wait of the name has it, one that waits already too."""
+        """A signal reached a wait that the code left: the next wait of the name has it, one that waits already before others."""
         if found.kind != "signal" or found.state != "arrived":
             return
-        heirs = [
-            p for p in self.pending.values() if p.wait.kind == "signal" and p.wait.name == found.name and not p.resolved
-        ]
-        if not heirs:
+        heir = next((p for p in (*self._replaying.values(), *self.pending.values()) if p.would_take(found)), None)
+        if heir is None:
             self._orphans.setdefault(found.name, []).append(found)
             return
-        self._cancels.append(Wait(kind="signal", name=found.name, ordinal=heirs[0].wait.ordinal, op="cancel"))
-        self._resolve(heirs[0], found)
+        heir.inherited = found
+        self._engine.arrive(heir.turn, found.seq)
+        self._abandon(heir.wait, heir.own, armed=heir.armed)
+        heir.armed = True  # or never to be
 
     def _resolve(self, pending: PendingWait, found: Resolved) -> None:
-        pending.resolved = found
+        pending.own = found
         self._engine.arrive(pending.turn, found.seq)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +250,7 @@ class Waits:
                     pending = self.pending.get(key)
                     if pending is not None and pending.resolved is None:
                         self._resolve(pending, found)
-                    elif pending is None and key in self._abandoned:
+                    elif key in self._abandoned:
                         self._adopt(found)
                     elif pending is None:
                         self._early[key] = found
