@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fencepost.client import Client, Handle
     from fencepost.sources import ArrowFile, Csv, JsonLines, Parquet
     from fencepost.worker.context import Context
-    from fencepost.worker.maps import Mapped
+    from fencepost.worker.mapped import Mapped, MappedTable
 
 __all__ = [
     "Absent",
@@ -51,6 +51,7 @@ __all__ = [
     "LaunchConflict",
     "LaunchRefused",
     "Mapped",
+    "MappedTable",
     "Parquet",
     "Retry",
     "RunCancelled",
@@ -76,7 +77,8 @@ _LATER = {
     "JsonLines": "fencepost.sources",
     "Parquet": "fencepost.sources",
     "Context": "fencepost.worker.context",
-    "Mapped": "fencepost.worker.maps",
+    "Mapped": "fencepost.worker.mapped",
+    "MappedTable": "fencepost.worker.mapped",
 }
 
 

@@ -12,9 +12,13 @@ from fencepost import (
     App,
     Arrived,
     Context,
+    Csv,
     Found,
     Handle,
+    JsonLines,
     Mapped,
+    MappedTable,
+    Parquet,
     Retry,
     StepFailed,
     StepOutcomeUnknown,
@@ -80,6 +84,13 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
     assert_type(mapped.unknown, tuple[str, ...])
     by_function = await ctx.map(count, (line for line in lines), key=lambda line: line.id)
     assert_type(by_function[0], int)
+    table = await ctx.map(count, Csv("lines.csv", columns=["id"]), key="id", tolerance=0.02, out="counts.parquet")
+    assert_type(table, MappedTable[int])
+    assert_type([n async for n in table], list[int])
+    assert_type([pair async for pair in table.items()], list[tuple[str, int]])
+    assert_type([pair async for pair in table.failures()], list[tuple[str, Exception]])
+    assert_type((table.completed, table.total, table.unknown), tuple[int, int, tuple[str, ...]])
+    await ctx.map(count, JsonLines("lines.jsonl"), key=lambda row: row["id"], out=Parquet("counts.parquet"))
     await ctx.sleep("nap", timedelta(seconds=2))
     await ctx.sleep("nap", 2.5)
     always = await ctx.wait_for("review", Note)

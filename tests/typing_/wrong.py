@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: B018, F841
-from fencepost import Absent, App, Context, Found, Retry, Unknown
+from fencepost import Absent, App, Context, Csv, Found, Mapped, MappedTable, Retry, Unknown
 from tests.typing_.models import Line, Receipt, Sheet
 
 app = App("wrong")
@@ -97,6 +97,10 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
     await ctx.map(count, [Line("a")], key=lambda line: line.nothing)  # wrong
     numbers: list[str] = await ctx.map(count, [Line("a")], key="id")  # wrong
     await ctx.map(count, [Line("a")], key="id", unknown="ignore")  # wrong
+    await ctx.map(count, Csv("lines.csv"))  # wrong
+    await ctx.map(count, Csv("lines.csv"), key="id", tolerance="2%")  # wrong
+    listed: Mapped[int] = await ctx.map(count, Csv("lines.csv"), key="id")  # wrong
+    texts: MappedTable[str] = await ctx.map(count, Csv("lines.csv"), key="id")  # wrong
     await ctx.sleep(2)  # wrong
     await ctx.sleep("nap", "2s")  # wrong
     note: Line = await ctx.wait_for("note", Line, within=3)  # wrong

@@ -33,6 +33,9 @@ class _Arrow(Table):
     unit: ClassVar[str] = "row"
     columns: tuple[str, ...] | list[str] | None
 
+    def ready(self) -> None:
+        _arrow()
+
     def settings(self) -> dict[str, Any]:
         return {"columns": self.columns}
 

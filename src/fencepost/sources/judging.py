@@ -9,7 +9,7 @@ import hashlib
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost import values
@@ -18,6 +18,7 @@ from fencepost.sources.table import Row, Table, Tell, settings_digest
 
 Key = str | Callable[[Row], object]
 _SHARDS = 1024
+PIECE_BYTES = 1024 * 1024  # of one call that stores rows
 _LOOK_EVERY = 1000  # rows
 
 
@@ -27,11 +28,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A table that was found good. `sha256` is of its bytes, `read_as` of how they were read."""
+    """A table that was found good. `sha256` is of its bytes, `read_as` of how they were read, `pieces` of what each call stores: a table
+    that is known from the record only has none.
+    """
 
     sha256: str
     read_as: str
     total: int
+    pieces: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def hash(self) -> str:
@@ -55,43 +59,63 @@ def read_as(table: Table, key: Key) -> str:
     return settings_digest(table, key if isinstance(key, str) else "")
 
 
-def judge(table: Table, key: Key, stop: threading.Event) -> Judged:
+def judge(table: Table, key: Key, stop: threading.Event, size: int = PIECE_BYTES) -> Judged:
     """Read the whole table once. Raises SourceRefused for the first thing that is wrong with it, with its place."""
     digest = hashlib.sha256()
     shards = [array("q") for _ in range(_SHARDS)]
     total = 0
-    for _, name, _ in _rows(table, key, digest.update, stop):
-        hashed = hash(name)
-        shards[hashed % _SHARDS].append(hashed)
-        total += 1
+    pieces: list[bytes] = []
+    for keys, inputs in _pieces(table, key, digest.update, size, stop):
+        for name in keys:
+            hashed = hash(name)
+            shards[hashed % _SHARDS].append(hashed)
+        total += len(keys)
+        pieces.append(_digest(keys, inputs))
     if suspects := _twice(shards):
         _find_twins(table, key, suspects, stop)
-    return Judged(digest.hexdigest(), read_as(table, key), total)
+    return Judged(digest.hexdigest(), read_as(table, key), total, tuple(pieces))
 
 
-def chunks(
-    table: Table, key: Key, judged: Judged, size: int, stop: threading.Event
+def pieces_of(
+    table: Table, key: Key, judged: Judged, stop: threading.Event, size: int = PIECE_BYTES
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Keys and inputs, at most about `size` bytes at a time. Raises SourceRefused if this is not what was judged: after the last piece
-    was read, and before it is given.
+    """Keys and inputs as they were judged, about `size` bytes at a time; the last only once the file has ended there. Raises SourceRefused
+    before anything is given that is not what was judged.
     """
     digest = hashlib.sha256()
+    found = _pieces(table, key, digest.update, size, stop)
+    try:
+        for n, known in enumerate(judged.pieces, start=1):
+            piece = next(found, None)
+            if piece is None or _digest(*piece) != known:
+                raise table.refused("its rows are others now")
+            if n == len(judged.pieces) and (next(found, None) is not None or digest.hexdigest() != judged.sha256):
+                raise table.refused("it goes on now where it had ended")
+            yield piece
+    except SourceRefused as error:
+        raise table.refused(f"it was changed while it was being read: {error.problem}", error.line) from None
+
+
+def _pieces(
+    table: Table, key: Key, tell: Tell, size: int, stop: threading.Event
+) -> Iterator[tuple[list[str], list[str]]]:
+    """At least one, which may be empty."""
     keys: list[str] = []
     inputs: list[str] = []
     held = 0
-    try:
-        for _, name, text in _rows(table, key, digest.update, stop):
-            if inputs and held + len(text) > size:
-                yield keys, inputs
-                keys, inputs, held = [], [], 0
-            keys.append(name)
-            inputs.append(text)
-            held += len(text)
-    except SourceRefused as error:
-        raise table.refused(f"it was changed while it was being read: {error.problem}", error.line) from None
-    if digest.hexdigest() != judged.sha256:
-        raise table.refused("it was changed while it was being read")
+    for _, name, text in _rows(table, key, tell, stop):
+        if inputs and held + len(text) > size:
+            yield keys, inputs
+            keys, inputs, held = [], [], 0
+        keys.append(name)
+        inputs.append(text)
+        held += len(text)
     yield keys, inputs
+
+
+def _digest(keys: list[str], inputs: list[str]) -> bytes:
+    """Of a piece. JSON text and keys hold no line ends."""
+    return hashlib.blake2b("\n".join((*keys, *inputs)).encode(), digest_size=16).digest()
 
 
 def _rows(table: Table, key: Key, tell: Tell, stop: threading.Event) -> Iterator[tuple[int, str, str]]:

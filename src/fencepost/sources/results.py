@@ -150,14 +150,17 @@ class Results:
 
 
 def judge_place(table: Table) -> None:
-    """That a file can be written there. Raises ValueError before anything begins."""
+    """That a file can be written there. Raises SourceRefused before anything begins."""
     folder = Path(table.path).parent
+    problem = None
     if not folder.is_dir():
-        raise ValueError(f"out={table.name!r}: there is no folder {str(folder)!r}")
-    if Path(table.path).is_dir():
-        raise ValueError(f"out={table.name!r}: it is a folder")
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"out={table.name!r}: nothing may be written into {str(folder)!r}")
+        problem = f"results cannot be written there: there is no folder {str(folder)!r}"
+    elif Path(table.path).is_dir():
+        problem = "results cannot be written there: it is a folder"
+    elif not os.access(folder, os.W_OK):
+        problem = f"results cannot be written there: nothing may be written into {str(folder)!r}"
+    if problem is not None:
+        raise table.refused(problem)
 
 
 def stands(written: Written) -> bool:

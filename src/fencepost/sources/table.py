@@ -50,6 +50,10 @@ class Table(ABC):
     def writer(self, file: Any, columns: list[tuple[str, str]]) -> Writer:
         """To write rows into an open binary file. `columns`: name and kind: text, integer, number, boolean or json."""
 
+    def ready(self) -> None:
+        """That what reads and writes it is installed. Raises ModuleNotFoundError, which names the extra."""
+        return
+
     @property
     def name(self) -> str:
         """As sentences call it."""

@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from fencepost import keys, notes, suspension, values
 from fencepost.authoring import Arrived, P, R, Step, TimedOut, Workflow, make_step, seconds, step_key
 from fencepost.errors import RunCancelled, RunFailed, SignalRefused
+from fencepost.sources.table import Table
 from fencepost.worker.children import Children
 from fencepost.worker.keeping import Keeping
-from fencepost.worker.maps import Mapped, Maps
+from fencepost.worker.mapped import Mapped, MappedTable
+from fencepost.worker.mapping import TableMaps
+from fencepost.worker.maps import Maps
+from fencepost.worker.outs import make_out
 from fencepost.worker.recording import Recording
 from fencepost.worker.rows import judge_rows
 from fencepost.worker.stepping import Stepping
+from fencepost.worker.tables import allowed, judge_tolerance
 from fencepost.worker.telling import Telling
 from fencepost.worker.waits import Waits
 
@@ -46,6 +51,7 @@ class Context:
         self._waits = waits
         self._steps = Stepping(keeping, telling)
         self._maps = Maps(keeping, telling)
+        self._tables = TableMaps(keeping, telling)
         self._children = Children(keeping, waits)
         self._recorded = Recording(keeping)
 
@@ -79,26 +85,50 @@ class Context:
 
     # ── maps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @overload
     async def map(
-        self, step: Step[[T], R], rows: Iterable[T], *, key: str | Callable[[T], object], concurrency: int = 20, tolerance: int = 0,
-        unknown: Literal["raise", "return"] = "raise",
-    ) -> Mapped[R]:  # fmt: skip
+        self, step: Step[[Any], R], rows: Table, *, key: str | Callable[[dict[str, Any]], object], concurrency: int = 20, tolerance: float = 0,
+        unknown: Literal["raise", "return"] = "raise", out: Table | str | None = None,
+    ) -> MappedTable[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, step: Step[[T], R], rows: Iterable[T], *, key: str | Callable[[T], object], concurrency: int = 20, tolerance: float = 0,
+        unknown: Literal["raise", "return"] = "raise", out: Table | str | None = None,
+    ) -> Mapped[R]: ...  # fmt: skip
+    async def map(
+        self, step: Step[[Any], R], rows: Iterable[Any] | Table, *, key: str | Callable[[Any], object], concurrency: int = 20, tolerance: float = 0,
+        unknown: Literal["raise", "return"] = "raise", out: Table | str | None = None,
+    ) -> Mapped[R] | MappedTable[R]:  # fmt: skip
         """Run a step once per row, each kept under its key; results in input order. One boundary (law 50.6).
 
-        `key`: a field of the row, or a function of it. `concurrency`: rows in flight. `tolerance`: how many rows may fail before the map
-        fails as a whole (StepFailed); unknown rows count against none. `unknown`: raise StepOutcomeUnknown with all unknown keys once every
-        other row is done, or return them in `.unknown`. Raises ValueError for a missing or twice used key, before anything begins.
+        `rows`: a list, or a table (`Csv`, `JsonLines`, `Parquet`, `ArrowFile`) that is never loaded whole; its rows become the type of the
+        step's parameter, and a row that does not fit fails by itself. `key`: a field of the row, or a function of it. `concurrency`: rows in
+        flight. `tolerance`: how many rows may fail (5), or which share of them (0.02), before the map fails as a whole (StepFailed); unknown
+        rows count against none. `unknown`: raise StepOutcomeUnknown with all unknown keys once every other row is done, or return them in
+        `.unknown`. `out`: a file for keys and results, written in input order when the map ends.
+
+        Raises ValueError for a missing or twice used key, SourceRefused (a ValueError, with line and column) for a table that is not
+        usable: before anything begins.
         """
-        if concurrency < 1 or tolerance < 0:
-            raise ValueError(
-                f"concurrency must be at least 1 and tolerance at least 0, not {concurrency} and {tolerance}"
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        judge_tolerance(tolerance)
+        _ = step.returns
+        raises = unknown == "raise"
+        written = make_out(self._leg, step, out, key)
+        if isinstance(rows, Table):
+            rows.ready()
+            return cast(
+                "MappedTable[R]",
+                await self._tables.map(
+                    step, rows, key, concurrency=concurrency, tolerance=tolerance, raises=raises, out=written
+                ),
             )
         source = list(rows)
-        _ = step.returns
-        judged = judge_rows(step, source, cast("Any", key))
+        judged = judge_rows(step, source, key)
         mapped = await self._maps.map(
-            step, source, judged, concurrency=concurrency, tolerance=tolerance, raises=unknown == "raise"
-        )
+            step, source, judged, concurrency=concurrency, tolerance=allowed(tolerance, len(source)), raises=raises, out=written
+        )  # fmt: skip
         return cast("Mapped[R]", mapped)
 
     # ── waits ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from fencepost import faults, keys, limits, steps, values
-from fencepost.authoring import Absent, Found, Step
+from fencepost import faults, limits, steps, values
+from fencepost.authoring import Step
 from fencepost.errors import StepFailed
 from fencepost.steps import Row
 from fencepost.words import Cancelling, Stale
-from fencepost.worker.execution import Broke, Ran, execute, failure, found_value, look_up
+from fencepost.worker.execution import Broke, Ran, failure
 from fencepost.worker.history import Recorded
 from fencepost.worker.keeping import Keeping, Kept3
+from fencepost.worker.mapped import Mapped
+from fencepost.worker.outs import MapDoc, Out, needs_writing, with_file, write_again
+from fencepost.worker.pace import Pace
 from fencepost.worker.rows import Rows, chunk_end
+from fencepost.worker.rowwork import RowWork
 from fencepost.worker.telling import Telling
 
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
 
-R = TypeVar("R")
-
-
-class Mapped(list[R]):
-    """A map's results in input order, failed and unknown rows left out; `failed` and `unknown` say which those are, by key."""
-
-    failed: dict[str, Exception]
-    unknown: tuple[str, ...]
-
-    def __init__(
-        self, results: Iterable[R] = (), *, failed: dict[str, Exception] | None = None, unknown: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(results)
-        self.failed = failed or {}
-        self.unknown = unknown
-
 
 @dataclass(slots=True)
 class MapRun:
-    """One leg's work on a map."""
+    """One leg's work on a map of a list."""
 
     leg: Leg
     step: Step[..., Any]
@@ -49,11 +37,17 @@ class MapRun:
     source: Sequence[Any]
     concurrency: int
     tolerance: int
-    mid: int = 0
+    out: Out | None
     failures: int = 0
     unknown: list[int] = field(default_factory=list[int])
     texts: dict[int, str] = field(default_factory=dict[int, str])
     errors: dict[int, str] = field(default_factory=dict[int, str])
+    work: RowWork = field(init=False)
+    pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.work = RowWork(self.leg, self.step, self.ordinal, self._note)
+        self.pace = Pace(self.leg, self.step.name, len(self.source))
 
     async def store(self) -> None:
         """Store every row before the first begins, in calls of bounded size; what an earlier attempt stored stays."""
@@ -67,7 +61,7 @@ class MapRun:
             )  # fmt: skip
             if isinstance(answer, Stale | Cancelling):
                 await self.leg.gone(answer)
-            self.mid = answer.mid
+            self.work.mid = answer.mid
             if answer.whole or whole:
                 return
             start = max(stop, answer.total)
@@ -76,7 +70,7 @@ class MapRun:
         """Every row as an earlier attempt left it."""
         found: list[Row] = []
         while page := await steps.read_rows(
-            self.leg.face.db, self.mid, found[-1].index if found else -1, limits.ROWS_PAGE_BYTES
+            self.leg.face.db, self.work.mid, found[-1].index if found else -1, limits.ROWS_PAGE_BYTES
         ):
             found += page
         if [row.key for row in found] != self.rows.keys:
@@ -100,13 +94,14 @@ class MapRun:
     async def run(self, rows: list[Row] | None) -> None:
         """Do every row that is not done, at most `concurrency` at a time; stop handing out rows when more have failed than tolerated."""
         todo = iter(range(len(self.source)) if rows is None else self._open(rows))
-        known = {} if rows is None else {row.index: row for row in rows}
+        marked = set[int]() if rows is None else {row.index for row in rows if row.state == "marked"}
+        self.work.done = len(self.texts)
 
         async def hand_out() -> None:
             for index in todo:
                 if self.failures > self.tolerance:
                     return
-                await self._row(index, known.get(index))
+                await self.work.row(index, self.rows.keys[index], (self.source[index],), marked=index in marked)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -128,66 +123,19 @@ class MapRun:
                 todo.append(row.index)
         return todo
 
-    async def _row(self, index: int, known: Row | None) -> None:
-        db, fence, step = self.leg.face.db, self.leg.fence, self.step
-        key = keys.step_key(self.leg.claimed.key_root, "row", step.name, self.ordinal, self.rows.keys[index])
-        args = (self.source[index],)
-        if known is not None and known.state == "marked" and not step.repeatable:
-            answer = await look_up(step, key, args, {})
-            if isinstance(answer, Found):
-                await self._keep(index, found_value(answer))
-            elif (
-                isinstance(answer, Absent) and step.key_honoured
-            ):  # the mark stays its old holder's: it is the same call
-                await self._do(index, key, args)
-            else:
-                self.unknown.append(index)
-            return
-        marking = await steps.mark_row(db, fence, self.mid, index)
-        if isinstance(marking, Stale | Cancelling):
-            await self.leg.gone(marking)
-        if marking == "standing":  # marked when the step was declared not repeatable
-            self.unknown.append(index)
-            return
-        if marking == "done":
-            raise AssertionError(f"row {self.rows.keys[index]} of map {step.name} is committed: it must not run again")
-        await self._do(index, key, args)
-
-    async def _do(self, index: int, key: str, args: tuple[Any, ...]) -> None:
-        leg, step = self.leg, self.step
-
-        async def may_go_on() -> bool:
-            return isinstance(await steps.mark_row(leg.face.db, leg.fence, self.mid, index), str)
-
-        outcome = await execute(
-            leg.face, leg.threads, step, key, args, {}, may_go_on=None if step.repeatable else may_go_on
-        )
-        if isinstance(outcome, Ran | Broke):
-            await self._keep(index, outcome)
-            return
-        answer = await look_up(self.step, key, args, {})
-        if isinstance(answer, Found):
-            await self._keep(index, found_value(answer))
-        else:
-            self.unknown.append(index)
-
-    async def _keep(self, index: int, outcome: Ran | Broke) -> None:
-        ok = isinstance(outcome, Ran)
-        answer = await steps.keep_row(
-            self.leg.face.db, self.leg.fence, self.mid, index, "kept" if ok else "failed", outcome.text
-        )
-        if isinstance(answer, Stale):
-            await self.leg.gone(answer)
-        if ok:
+    def _note(self, index: int, _: str, outcome: Ran | Broke | None) -> None:
+        if isinstance(outcome, Ran):
             self.texts[index] = outcome.text
-        else:
+        elif isinstance(outcome, Broke):
             self.errors[index] = outcome.text
             self.failures += 1
-        self.leg.committed()
-        await faults.reach("row.kept", step=self.step.name, key=self.rows.keys[index], done=len(self.texts))
+        else:
+            self.unknown.append(index)
+        self.pace.tell(len(self.texts) + len(self.errors))
 
-    async def collect(self, unknown: set[str]) -> Mapped[Any]:
-        """The value that the code gets, decoded from what is stored; `unknown`: the keys that were so when the map was kept."""
+    async def collect(self, doc: MapDoc) -> Mapped[Any]:
+        """The value that the code gets, decoded from what is stored."""
+        unknown = set(doc.unknown)
         places = {place for place, key in enumerate(self.rows.keys) if key in unknown}
         if len(self.texts) + len(self.errors) + len(places) < len(self.rows.keys):
             await self.store()
@@ -199,6 +147,7 @@ class MapRun:
                 keys[place]: failure(step, text) for place, text in sorted(self.errors.items()) if place not in places
             },
             unknown=tuple(keys[place] for place in sorted(places)),
+            out=doc.out,
         )
 
     def verdict(self) -> StepFailed | None:
@@ -211,19 +160,22 @@ class MapRun:
         words = f"{many}; the first, {self.rows.keys[first]}: {why.get('message', '')}"
         return StepFailed("STEP_FAILED", words, step=self.step.name, type=str(why.get("type", "")))
 
-    def outcome(self) -> Ran | Broke:
-        """What is kept of the map as a whole."""
+    async def outcome(self) -> Ran | Broke:
+        """What is kept of the map as a whole, its file of results written before."""
         verdict = self.verdict()
-        if verdict is None:
-            return Ran(values.encode({"rows": len(self.rows.keys), "unknown": list(self.unknown_keys())}))
-        return Broke(values.encode_error({"code": verdict.code, "message": verdict.message, "type": verdict.type}))
+        if verdict is not None:
+            return Broke(values.encode_error({"code": verdict.code, "message": verdict.message, "type": verdict.type}))
+        doc = MapDoc(
+            rows=len(self.rows.keys), completed=len(self.texts), failed=len(self.errors), unknown=self.unknown_keys()
+        )
+        return await with_file(self.leg.face.db, self.work.mid, self.out, doc)
 
     def unknown_keys(self) -> tuple[str, ...]:
         return tuple(self.rows.keys[i] for i in sorted(self.unknown))
 
 
 class Maps:
-    """The maps of one pass through the code."""
+    """The maps of lists, of one pass through the code."""
 
     __slots__ = ("_engine", "_keeping", "_leg", "_telling")
 
@@ -234,13 +186,13 @@ class Maps:
         self._engine = keeping.engine
 
     async def map(
-        self, step: Step[..., Any], source: Sequence[Any], rows: Rows, *, concurrency: int, tolerance: int, raises: bool
-    ) -> Mapped[Any]:
+        self, step: Step[..., Any], source: Sequence[Any], rows: Rows, *, concurrency: int, tolerance: int, raises: bool, out: Out | None
+    ) -> Mapped[Any]:  # fmt: skip
         """One boundary; `rows`: the source, judged. `raises`: unknown rows are raised, not returned."""
         engine = self._engine
         ordinal = engine.count("map", step.name)
         recorded = await engine.enter(("map", step.name, ordinal), rows.hash)
-        run = MapRun(self._leg, step, ordinal, rows, source, concurrency, tolerance)
+        run = MapRun(self._leg, step, ordinal, rows, source, concurrency, tolerance, out)
         with engine.at_boundary():
             if recorded is not None:
                 await self._telling.again(recorded, run.is_still_unknown)
@@ -264,14 +216,18 @@ class Maps:
         await run.run(await run.states() if begun_before else None)
         if run.unknown and raises:
             await self._telling.unknown("map", run.step.name, run.ordinal, run.unknown_keys())
-        return await self._keeping.keep("map", run.step.name, run.ordinal, run.rows.hash, run.outcome())
+        return await self._keeping.keep("map", run.step.name, run.ordinal, run.rows.hash, await run.outcome())
 
     async def _collect(self, run: MapRun, state: str, text: str | None) -> Mapped[Any] | Exception:
         """What the code is given of a map: always from what is stored."""
         if state == "failed":
             return failure(run.step, text or "{}")
-        unknown = set(values.decode(text or "{}", dict[str, Any]).get("unknown", ()))
+        doc = values.decode(text or "{}", MapDoc)
         try:
-            return await run.collect(unknown)
+            mapped = await run.collect(doc)
         except values.Undecodable as error:
             await self._keeping.undecodable(f"map {run.step.name}", error)
+        if needs_writing(run.out, doc):
+            await run.store()
+            await write_again(self._leg.face.db, run.work.mid, run.out, doc)
+        return mapped
