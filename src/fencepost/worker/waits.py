@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from fencepost import faults, limits, suspension, values
 from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
@@ -83,7 +83,7 @@ class Waits:
                 found = await self._replay(wait, recorded, found, armed=armed)
             if found is not None:
                 return found
-            return cast("Resolved", await self._keeping.perform(lambda: self.wait(wait, armed=armed)))
+            return await self._keeping.perform(lambda: self.wait(wait, armed=armed))
 
     async def _replay(
         self, wait: Wait, recorded: Recorded | None, own: Resolved | None, *, armed: bool
