@@ -69,7 +69,7 @@ async def measure(
         version = await admin.fetchval("show server_version")
         checkpointer = await admin.fetchval("select pid from pg_stat_activity where backend_type = 'checkpointer'")
         await admin.close()
-        machine = Machine(_parent(checkpointer), budget=size.quiet * 40)
+        machine = Machine(_parent(checkpointer), budget=size.calm * 40)
         board = Board(Path(folder) / "board", create=True)
         field = Field(dsn, board, machine, size, statements="shared_preload_libraries" in settings)
         await field.enter(names)

@@ -155,9 +155,7 @@ async def wake(system: System, words: argparse.Namespace) -> None:
 async def worker(system: System, words: argparse.Namespace) -> None:
     """A worker until SIGTERM."""
     loop = asyncio.get_running_loop()
-    working = loop.create_task(
-        system.work(lambda: say(ready=time.monotonic_ns(), rss=rss_mb(), pid=os.getpid()))  # type: ignore[arg-type]  # a coroutine
-    )
+    working = loop.create_task(system.work(lambda: say(ready=time.monotonic_ns(), rss=rss_mb(), pid=os.getpid())))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, system.stopping.set)
     stopping = loop.create_task(system.stopping.wait())

@@ -106,8 +106,21 @@ class Side:
             await self.db.execute("checkpoint")
 
     async def fill_rows(self, pending: int, parked: int = 0, ended: int = 0, orgs: int = 1) -> None:
-        for statement in self.cls.fill_sql(pending, parked, ended, orgs):
+        """Rows by SQL; nobody sweeps behind while they are written, and `settle` does it then."""
+        async with self.unswept():
+            for statement in self.cls.fill_sql(pending, parked, ended, orgs):
+                await self.db.execute(statement)
+
+    @contextlib.asynccontextmanager
+    async def unswept(self) -> AsyncIterator[None]:
+        """No autovacuum, of no database of the server."""
+        for statement in ("alter system set autovacuum = off", "select pg_reload_conf()"):
             await self.db.execute(statement)
+        try:
+            yield
+        finally:
+            for statement in ("alter system reset autovacuum", "select pg_reload_conf()"):
+                await self.db.execute(statement)
 
     @contextlib.asynccontextmanager
     async def workers(self, n: int, trial: str) -> AsyncIterator[list[Child]]:

@@ -45,15 +45,7 @@ class Run:
                     await self._one(turn, rounds, trial, name)
 
     def _systems(self, trial: Trial, turn: int) -> list[str]:
-        sizes, systems = self.field.sizes, []
-        if (turn > 1 and not trial.rounds) or (trial.extra and not sizes.extras):
-            return []
-        for name in self.field.versions:
-            side_only = bool(trial.only) and name not in trial.only
-            if side_only or (name != "us" and not trial.peers and not sizes.extras):
-                continue
-            systems.append(name)
-        return systems
+        return [name for name in self.field.versions if trial.asked(name, turn, quick=self.field.sizes.quick)]
 
     async def _one(self, turn: int, rounds: int, trial: Trial, name: str) -> None:
         """Measure, again while others disturbed it, and keep the least disturbed."""
@@ -61,7 +53,7 @@ class Run:
         best: tuple[float, Figures] | None = None
         began = time.monotonic()
         for _ in range(sizes.tries):
-            await machine.wait_quiet(QUIET, sizes.quiet)
+            await machine.wait_quiet(QUIET, sizes.calm)
             before = machine.moment()
             try:
                 async with self.field.side(name) as side:

@@ -29,9 +29,9 @@ class Sizes:
     imports: int = 5
     rows: int = 100_000  # of a map
     patience: float = 600.0  # seconds for one child
-    quiet: float = 30.0  # seconds waited for a quiet machine before a measurement
+    calm: float = 30.0  # seconds waited for a quiet machine before a measurement
     tries: int = 3  # a measurement that others disturbed is made again
-    extras: bool = True  # more worker processes, payloads, maps; and the backlog of the peers
+    quick: bool = False
     seconds: float = 3 * 3600.0  # after which no further round begins
     rounds: int = 3
 
@@ -41,13 +41,13 @@ FULL = Sizes()
 # Within 25 minutes on two quiet cores: what a target needs, and no more of the slow ones than that.
 QUICK = replace(
     FULL, one=1_000, sixteen=4_000, bulk=20_000, runs=20_000, runs_slow=4_000, flows=1_500, flows_slow=150, probes=40, wakes=20,
-    alone=20, idle=15.0, quiet=5.0, tries=1, extras=False, seconds=19 * 60.0,
+    alone=20, idle=15.0, calm=5.0, tries=1, quick=True, seconds=19 * 60.0,
 )  # fmt: skip
 
 # For the benchmark's own test: shapes, not speeds.
 TINY = replace(
     QUICK, one=20, sixteen=32, bulk=200, runs=200, runs_slow=200, flows=10, flows_slow=10, probes=3, wakes=2, alone=2, idle=1.0,
-    many=300, few=200, backlog=100, repeats=1, long_drain=500, burst=200, imports=1, quiet=0.0, rounds=1,
+    many=300, few=200, backlog=100, repeats=1, long_drain=500, burst=200, imports=1, calm=0.0, rounds=1,
 )  # fmt: skip
 
 # Those of which the large counts are asked; the others are slower by an order of magnitude.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +30,9 @@ class Absurd(System):
     async def install(self) -> None:
         ctl = Path(sys.executable).with_name("absurdctl")
         for words in (["init", "-d", self.dsn], ["create-queue", "-d", self.dsn, "default"]):
-            await asyncio.to_thread(subprocess.run, [ctl, *words], check=True, stdout=subprocess.DEVNULL)
+            process = await asyncio.create_subprocess_exec(ctl, *words, stdout=asyncio.subprocess.DEVNULL)
+            if await process.wait() != 0:
+                raise RuntimeError(f"absurdctl {words[0]} failed")
 
     @classmethod
     def fill_sql(cls, pending: int, parked: int, ended: int, orgs: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from bench.field import Side
 from bench.trials import admissions, backlog, drains, extras, idle, imports, latencies
@@ -14,16 +14,38 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`steps`: for systems with durable steps only. `rounds`: False, once is enough. `peers`: how far it is asked of others."""
+    """`steps`: for systems with durable steps only. `full`, `quick`: how often it is made in a run of that kind.
+
+    `all`: in every round · `once`: in the first · `theirs once`: ours in every round, the others in the first · `ours`, `ours once`:
+    ours alone, for its target is a bound · `never`.
+    """
 
     name: str
     test: str  # its letter
     run: Callable[[Side], Awaitable[Figures]]
+    full: Literal["all", "once"] = "all"
+    quick: Literal["all", "theirs once", "ours", "ours once", "never"] = "all"
     steps: bool = False
-    rounds: bool = True
     only: frozenset[str] = frozenset()
-    extra: bool = False  # of the full table
-    peers: bool = True  # False: in the quick run ours and the floor's only
+
+    def asked(self, name: str, turn: int, *, quick: bool) -> bool:
+        """Whether a system is measured in this round."""
+        if self.only and name not in self.only:
+            return False
+        first, ours = turn == 1, name == "us"
+        match self.quick if quick else self.full:
+            case "all":
+                return True
+            case "once":
+                return first
+            case "theirs once":
+                return first or ours
+            case "ours":
+                return ours
+            case "ours once":
+                return first and ours
+            case "never":
+                return False
 
 
 TRIALS: Final = (
@@ -31,14 +53,14 @@ TRIALS: Final = (
     Trial("drain", "B", drains.drain),
     Trial("flows", "C", drains.flows, steps=True),
     Trial("marked", "C", drains.marked, only=frozenset({"us"})),
-    Trial("latencies", "D", latencies.latencies, rounds=False),
-    Trial("pending", "E", backlog.pending, rounds=False, peers=False),
-    Trial("history", "E", backlog.history, rounds=False, peers=False),
-    Trial("snapshot", "E", backlog.snapshot, rounds=False, peers=False),
-    Trial("cold", "E", backlog.cold, rounds=False, peers=False),
-    Trial("idle", "F", idle.idle, rounds=False),
-    Trial("imports", "G", imports.imports, rounds=False),
-    Trial("workers", "B", extras.workers, extra=True, rounds=False),
-    Trial("payloads", "B", extras.payloads, extra=True, rounds=False),
-    Trial("rows", "C", extras.rows, extra=True, rounds=False, only=frozenset({"us"})),
+    Trial("latencies", "D", latencies.latencies, quick="theirs once"),
+    Trial("pending", "E", backlog.pending, full="once", quick="ours once"),
+    Trial("history", "E", backlog.history, full="once", quick="ours once"),
+    Trial("snapshot", "E", backlog.snapshot, full="once", quick="ours"),
+    Trial("cold", "E", backlog.cold, full="once", quick="ours"),
+    Trial("idle", "F", idle.idle, quick="theirs once"),
+    Trial("imports", "G", imports.imports, quick="theirs once"),
+    Trial("workers", "B", extras.workers, quick="never"),
+    Trial("payloads", "B", extras.payloads, quick="never"),
+    Trial("rows", "C", extras.rows, quick="never", only=frozenset({"us"})),
 )

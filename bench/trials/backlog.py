@@ -12,8 +12,8 @@ from bench.trials.draining import drain as drained
 from bench.trials.latencies import warm
 
 
-async def _rate(side: Side, pending: int, parked: int = 0, ended: int = 0, orgs: int = 1) -> float:
-    """The median rate of a few thousand runs out of `pending`, beside so many parked and ended ones."""
+async def _rates(side: Side, pending: int, parked: int = 0, ended: int = 0, orgs: int = 1) -> list[float]:
+    """The rates of some drains of a few thousand runs out of `pending`, beside so many parked and ended ones."""
     sizes = side.sizes
     rates: list[float] = []
     for turn in range(sizes.repeats):
@@ -25,24 +25,28 @@ async def _rate(side: Side, pending: int, parked: int = 0, ended: int = 0, orgs:
             await side.fill_rows(sizes.backlog)  # as many as the last drain took
         await side.settle(written=True)
         rates.append((await drained(side, pending, trial="backlog", part=min(sizes.backlog, pending))).steady)
-    return statistics.median(rates)
+    return rates
 
 
 async def pending(side: Side) -> dict[str, float]:
     """A million pending over 1 organisation, and over 1 000 where there are such, ÷ 10 000 pending. The lower of the two is the figure."""
     sizes = side.sizes
-    few = await _rate(side, sizes.few)
-    found = {"Epending1": await _rate(side, sizes.many) / few}
+    few = await _rates(side, sizes.few)
+    many = {"Epending1": await _rates(side, sizes.many)}
     if side.name == "us":
-        found["Epending1000"] = await _rate(side, sizes.many, orgs=1000) / few
+        many["Epending1000"] = await _rates(side, sizes.many, orgs=1000)
+    few += await _rates(side, sizes.few)  # before and after: the machine's pace may have changed
+    found = {key: statistics.median(rates) / statistics.median(few) for key, rates in many.items()}
     return found | {"Epending": min(found.values())}
 
 
 async def history(side: Side) -> dict[str, float]:
     """A million parked and a million ended ÷ none."""
     sizes = side.sizes
-    none = await _rate(side, sizes.few)
-    return {"Ehistory": await _rate(side, sizes.few, sizes.many, sizes.many) / none}
+    none = await _rates(side, sizes.few)
+    full = await _rates(side, sizes.few, sizes.many, sizes.many)
+    none += await _rates(side, sizes.few)
+    return {"Ehistory": statistics.median(full) / statistics.median(none)}
 
 
 async def snapshot(side: Side) -> dict[str, float]:
@@ -68,13 +72,7 @@ async def cold(side: Side) -> dict[str, float]:
     """A burst on plans that were made while the tables were empty ÷ on plans of full ones. Nobody analyses meanwhile."""
     if not side.cls.bulk:
         return {}
-    await side.db.execute("alter system set autovacuum = off")
-    await side.db.execute("select pg_reload_conf()")
-    try:
-        speeds = [await _burst(side, full=full) for full in (True, False)]
-    finally:
-        await side.db.execute("alter system reset autovacuum")
-        await side.db.execute("select pg_reload_conf()")
+    speeds = [await _burst(side, full=full) for full in (True, False)]
     return {"Ecold": speeds[1] / speeds[0]}
 
 
@@ -85,12 +83,12 @@ async def _burst(side: Side, *, full: bool) -> float:
     if full:
         await side.fill_rows(sizes.burst)
     await side.settle()
-    async with side.workers(1, "backlog"):
+    async with side.unswept(), side.workers(1, "backlog"):
         if full:
             await _handled(side, sizes.burst)
         await warm(side)
         before = side.board.total()
-        began = (await side.run("burst", n=sizes.burst, warm=200, handled=before))["began"]
+        began = int((await side.run("burst", n=sizes.burst, warm=200, handled=before))["began"])
         await _handled(side, before + 200 + sizes.burst)
         return sizes.burst / ((time.monotonic_ns() - began) / 1e9)
 

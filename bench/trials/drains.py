@@ -8,10 +8,10 @@ from bench.trials.draining import Drained
 from bench.trials.draining import drain as drained
 
 
-async def filled(side: Side, kind: str, n: int, **words: int) -> None:
+async def filled(side: Side, kind: str, n: int, *, size: int = 0) -> None:
     """`n` tasks, enqueued through the system's own client, and the tables as they are after a while."""
     await side.reset()
-    await side.run("fill", kind=kind, n=n, **words)
+    await side.run("fill", kind=kind, n=n, size=size)
     await side.settle()
 
 
