@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -13,7 +13,7 @@ import pytest
 from fencepost import App, Context, limits, terminal
 from fencepost.client import Client
 from fencepost.db import Database, is_weather
-from tests.crash.proxy import Proxy
+from tests.crash.proxy import Plan, Proxy
 from tests.roads.crew import Crew, after, until, until_row
 from tests.roads.inside import working
 from tests.support import admit_one
@@ -173,3 +173,42 @@ async def test_beats_stay_close_however_busy_worker_and_database_are(
     gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(at)]
     assert len(gaps) >= 4
     assert max(gaps) <= 3.0, gaps
+
+
+OF_A_WORKER = {
+    "register_lane": "fencepost worker",
+    "open_incarnation": "fencepost worker",
+    "register_workflows": "fencepost worker",
+    "listen": "fencepost worker",
+    "sleep_worker": "fencepost worker",
+    "claim_attempts": "fencepost worker",
+    "beat": "heartbeat",
+    "close_incarnation": "fencepost worker",
+}
+
+
+@pytest.mark.parametrize("statement", OF_A_WORKER)
+async def test_weather_at_any_statement_of_a_workers_own_is_ridden_out(
+    statement: str, worker_dsn: str, client: Client, admin: asyncpg.Connection
+) -> None:
+    """B92, B93 From its first question to its last word: a server that restarts or was one to read from keeps no worker away."""
+    async with Proxy(worker_dsn) as proxy:
+        for n, state in enumerate(("25006", "57P03", "40001")):
+            plan = proxy.plan(Plan(statement, 1, f"error:{state}", of=OF_A_WORKER[statement]))
+            async with working(app, proxy.dsn, beat=1.0, lease=4.0) as worker:
+                handle = await client.start(waits, id=f"run-{state}")
+                await handle.signal("go", n)
+                assert await handle.result(timeout=20) == n
+                await until(lambda: worker.listening, "its listener")
+                await until(lambda: plan.done.is_set() or statement == "close_incarnation", f"{state}")  # noqa: B023  # the same
+            assert plan.done.is_set()
+    rows = await admin.fetch("select ended from fencepost.incarnation")
+    assert [row["ended"] for row in rows] == ["closed"] * 3
+    assert await admin.fetchval("select count(*) from fencepost.attempt where ended in ('lost', 'given_back')") == 0
+
+
+@pytest.fixture
+async def client(worker_dsn: str) -> AsyncIterator[Client]:
+    """A client that no proxy stands before."""
+    async with Client(Database(worker_dsn), "dev") as made:
+        yield made
