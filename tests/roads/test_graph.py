@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fencepost import Context
 from fencepost.db import Database
-from fencepost.pictures import flow, mermaid, svg, text
+from fencepost.pictures import calls, flow, mermaid, svg, text
 from fencepost.pictures.graph import graph
 from fencepost.pictures.names import NoSource
 from tests.legs import Driver
@@ -77,6 +78,13 @@ async def test_the_airports_example_in_every_format(lonely: Shop) -> None:
     drawing = ET.fromstring((await lonely("graph", "airports.app:enrich", "--format", "svg")).out)
     words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
     assert {"map locate#1", "begun once, looked up when lost", "raise PermissionError('not approved')"} <= words
+
+
+def test_every_word_of_the_context_is_known_to_the_picture() -> None:
+    """A new one gets a line in calls.MAKERS that says what it records, or in calls.QUIET."""
+    words = {word for word in dir(Context) if not word.startswith("_")}
+    assert words <= calls.MAKERS.keys() | calls.QUIET
+    assert calls.MAKERS.keys() | calls.QUIET <= words
 
 
 # Every edge leads somewhere

@@ -61,7 +61,7 @@ def _step(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
 def _map(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
     rows = argument(call, 1, "rows")
     over = f"over {text_of(rows, 30)}" if rows is not None else ""
-    detail = ", ".join(part for part in (over, _said(call, "key", "concurrency", "tolerance")) if part)
+    detail = ", ".join(part for part in (over, _said(call, "key", "concurrency", "tolerance", "out")) if part)
     return [_named(verb, "map", call, argument(call, 0, "step"), scope, detail)]
 
 
