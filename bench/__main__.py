@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncpg
 
-from bench import sizes, table, targets
+from bench import plots, sizes, table, targets
 from bench.board import Board
 from bench.field import Field
 from bench.load import Machine
@@ -134,6 +134,7 @@ def main(given: Sequence[str] | None = None) -> int:
         else:
             print("\n".join(table.rows(run.measured, missing=run.header["missing"])))
             print("\n".join(table.words(run.header, run.failures)), flush=True)
+    print(f"drawn: {plots.write(run.results)}", file=sys.stderr)
     return say.FAILED if run.ours_failed else say.DONE
 
 

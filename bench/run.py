@@ -27,7 +27,7 @@ class Run:
         self.ours_failed = "us" in field.missing
         self._began = time.monotonic()
         results.parent.mkdir(parents=True, exist_ok=True)
-        self._results = results
+        self.results = results
         self._write({"header": header})
         self._word(f"measuring {', '.join(field.versions) or 'nothing'}; every figure goes to {results}")
         for name, why in field.missing.items():
@@ -86,7 +86,7 @@ class Run:
         )
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        with self._results.open("a") as file:
+        with self.results.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def _word(self, words: str) -> None:

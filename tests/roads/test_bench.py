@@ -128,6 +128,8 @@ async def test_a_tiny_run_of_ours_ends_with_one_object_and_leaves_only_its_resul
     assert not home_of(process).exists()
     (made,) = set((ROOT / "bench" / "results").glob("*.jsonl")) - results
     lines = [json.loads(line) for line in made.read_text().splitlines()]
+    assert made.with_suffix(".svg").read_text().startswith("<svg")
+    made.with_suffix(".svg").unlink()
     made.unlink()
     assert lines[0]["header"]["settings"]["fsync"] == "on"
     assert {line["trial"] for line in lines[1:]} == {"admissions", "drain", "marked", "pending"}
