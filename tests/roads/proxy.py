@@ -22,6 +22,7 @@ class Line:
         self.dsn = urlunsplit(parts._replace(query=urlencode(query | {"host": str(folder), "port": "5432"})))
         self.statements = 0
         self.cut = False  # connections are refused
+        self.deaf = False  # what the server answers to a statement is lost, once it has executed it; that it has parsed one is not
         self._swallowing = False
         self._links: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -89,7 +90,8 @@ class Line:
     async def _down(self, answers: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while piece := await answers.read(65536):
-                await self._on(out, piece)
+                if not (self.deaf and piece.startswith(b"2")):  # bound, and with it what came of it
+                    await self._on(out, piece)
 
     async def _on(self, out: asyncio.StreamWriter, piece: bytes) -> None:
         if self._swallowing:

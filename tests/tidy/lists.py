@@ -9,7 +9,6 @@ LAWS_WITHOUT_TEST: dict[str, str] = {
     "50.8": "waterfalls and batches come with the data plays",
     "50.9": "steps of scope org come with the data plays",
     "60.7": "approvals come with the people's door; a wait_for with a time-out is told apart by 60.5",
-    "80.5": "of its sequence only telling who watches exists yet, in the ending's own transaction (races, 90.2)",
 }
 
 # Laws whose chapter keeps them outside SQL, so that the chapter's header need not name them.

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from fencepost import attempts, limits, notes, terminal, values
 from fencepost.app import App
 from fencepost.attempts import Claimed
+from fencepost.errors import FencepostError
 from fencepost.recovery import Beat
 from fencepost.worker.execution import WorkerFace
 from fencepost.worker.leg import Leg
 
 # What may have left an hour behind that no beat knows of yet.
 _TIMED = frozenset({"parked", "retrying", "deferred"})
+LOOK_BACK_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +147,9 @@ class Holding:
             slot.leg, slot.over = None, True
             self._judge_empty()
             return
+        if became == "stale":
+            await self._look_back(slot.claimed)
+        self._face.over(slot.claimed.fence)
         self._drop(slot)
         if became in _TIMED:
             self._timed()
@@ -190,6 +196,18 @@ class Holding:
             notes.say("its end could not be told: the attempt stays held", level=logging.CRITICAL, error=worse, **facts)
             return None
         return "failed"
+
+    async def _look_back(self, claimed: Claimed) -> None:
+        """What became of a run whose fence was lost, for whoever reads the log; nothing of it can be changed here (law 80.5).
+
+        Marks of the attempt need no release: what they leased ended with the fence (law 50.7).
+        """
+        status = None
+        with contextlib.suppress(FencepostError, OSError):
+            async with asyncio.timeout(LOOK_BACK_SECONDS):
+                outcome = await terminal.watch_outcome(self._face.db, claimed.org, claimed.id, None)
+                status = outcome.status if outcome is not None else None
+        notes.say("an attempt was overtaken", run=claimed.id, number=claimed.fence.number, status=status)
 
     def _drop(self, slot: Slot) -> None:
         self._slots.pop((slot.claimed.fence.rid, slot.claimed.fence.number), None)

@@ -38,6 +38,14 @@ class ProgressBoard:
         if self._timer is None and self._flushing is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
 
+    def __len__(self) -> int:
+        """Words that have not left yet."""
+        return len(self._words)
+
+    def forget(self, fence: Fence) -> None:
+        """Its leg is over: a word that has not left is said no more, for the fence is dead (laws 40.3, 80.5)."""
+        self._words.pop(fence, None)
+
     def close(self) -> None:
         """Nothing is said any more."""
         if self._timer is not None:
@@ -52,6 +60,8 @@ class ProgressBoard:
     async def _send(self) -> None:
         words, self._words = self._words, {}
         try:
+            if not words:
+                return
             with contextlib.suppress(FencepostError, OSError):
                 await ledger.note_progress(self._db, list(words.items()))
         finally:
