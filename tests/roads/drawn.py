@@ -124,6 +124,14 @@ DRAWN: dict[str, str] = {
 └─ named(1)
    └─ step the-other#1
 """,
+    "a function that returns early": """
+├─ local(n)
+│  ├─ if k
+│  │  ├─ step one#1
+│  │  └─ return
+│  └─ value now#1
+└─ step one#1-2
+""",
     "functions that are passed on": """
 ├─ twice(local)
 │  ├─ make()

@@ -211,6 +211,15 @@ CASES: dict[str, str] = {
         await local(2)
         await named(1)
     """,
+    "a function that returns early": """
+        async def local(k):
+            if k:
+                return await ctx.step(one, k)
+            await ctx.now()
+
+        await local(n)
+        await ctx.step(one)
+    """,
     "functions that are passed on": """
         async def local():
             await ctx.step(one)

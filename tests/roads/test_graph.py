@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from fencepost import Context
 from fencepost.db import Database
@@ -111,20 +112,53 @@ def test_an_svg_is_xml_and_no_box_lies_over_another(case: str, tmp_path: Path) -
             assert apart, (name, box, other, second)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_drawn_outside_an_svg_or_its_box(case: str, tmp_path: Path) -> None:
+    document = svg.svg(flow_of(CASES[case], tmp_path))
+    width, height = (float(ET.fromstring(document).get(side, 0)) for side in ("width", "height"))
+    boxes = list(boxes_of(document))
+    for name, (left, top, right, bottom) in boxes:
+        assert left >= 0, name
+        assert top >= 0, name
+        assert right <= width + 1, name
+        assert bottom <= height + 1, name
+    for said, (left, top, right, bottom) in texts_of(document):
+        assert left >= 0, said
+        assert right <= width + 1, said
+        around = [box for _, box in boxes if box[1] < top < box[3] and box[0] < (left + right) / 2 < box[2]]
+        for box in around:
+            assert box[0] <= left, said
+            assert right <= box[2], said
+            assert bottom <= box[3], said
+
+
+def texts_of(document: str) -> Any:
+    """(text, its corners) of each line of text; as wide as its cells are in a usual font."""
+    for element, dx, dy in moved(ET.fromstring(document), 0.0, 0.0):
+        if element.tag.endswith("}text"):
+            x, y = float(element.get("x", 0)) + dx, float(element.get("y", 0)) + dy
+            small = "small" in element.get("class", "")
+            wide = cell_len(element.text or "") * 0.602 * (10 if small else 12)
+            left = x - wide / 2 if element.get("text-anchor") == "middle" else x
+            yield element.text, (left, y - (7 if small else 9), left + wide, y + 3)
+
+
 def boxes_of(document: str) -> Any:
     """(class, its corners) of each box; the ground and frames aside."""
-
-    def walk(element: ET.Element, dx: float, dy: float) -> Any:
-        moved = element.get("transform", "").removeprefix("translate(").removesuffix(")").split()
-        dx, dy = (dx + float(moved[0]), dy + float(moved[1])) if moved else (dx, dy)
+    for element, dx, dy in moved(ET.fromstring(document), 0.0, 0.0):
         kind = element.get("class", "")
         if element.tag.endswith("}rect") and kind != "ground" and not kind.startswith("frame"):
             x, y = float(element.get("x", 0)) + dx, float(element.get("y", 0)) + dy
             yield kind, (x, y, x + float(element.get("width", 0)), y + float(element.get("height", 0)))
-        for child in element:
-            yield from walk(child, dx, dy)
 
-    yield from walk(ET.fromstring(document), 0.0, 0.0)
+
+def moved(element: ET.Element, dx: float, dy: float) -> Any:
+    """Every element, and how far the groups around it move it."""
+    by = element.get("transform", "").removeprefix("translate(").removesuffix(")").split()
+    dx, dy = (dx + float(by[0]), dy + float(by[1])) if by else (dx, dy)
+    yield element, dx, dy
+    for child in element:
+        yield from moved(child, dx, dy)
 
 
 # Hostile texts
@@ -188,7 +222,7 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     import linecache
 
     workflow = workflow_of("await ctx.step(one)\n", tmp_path)
-    Path(workflow.function.__code__.co_filename).write_text("x = 1\n" * 200)
+    Path(workflow.function.__code__.co_filename).write_text("def other():\n    pass\n" * 200)
     linecache.checkcache()
     with pytest.raises(NoSource):
         flow.read(workflow)
