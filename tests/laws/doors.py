@@ -165,6 +165,10 @@ async def _looks(db: Database, lane: int) -> None:
         for run in await ledger.read_runs(db, org=None, statuses=["failed"], name=None, before=None, limit=50)
     } >= {"child", "lost"}
     assert (await ledger.read_events(db, "default", "first", after=0))[0].type == "run.admitted"
+    own = await ledger.read_events(db, "default", "first", after=0, rows=False)
+    assert own == [
+        e for e in await ledger.read_events(db, "default", "first", after=0) if not e.type.startswith("row.")
+    ]
     async with asyncio.timeout(60):
         # Its horizon is the whole server's: another test's open transaction, in another database, holds it back.
         while not (outbox := await ledger.read_outbox(db, (0, 0, 0))):

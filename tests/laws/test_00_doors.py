@@ -127,6 +127,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "read_run": (("o", "r"), None),
         "read_open_rows": ((1, -1, 10, 10), None),
         "read_row_counts": ((1,), 0),
+        "read_run_events": (("o", "r", 0, 10), None),
         "read_run_rows": (("o", "r", None, None, none, 0, -1, 10, 10), None),
         "read_unknown_rows": (("o", "r"), None),
         "redrive_run": (("o", "r", "n", None, None, [], "me"), "unknown_run"),

@@ -26,6 +26,7 @@ DOORS: dict[str, Any] = {
     "read_run_rows": lambda org, run: (org, run, "m", 1, None, 0, -1, 100, 100_000),
     "read_unknown_rows": lambda org, run: (org, run),
     "read_events": lambda org, run: (org, run, 0, 100),
+    "read_run_events": lambda org, run: (org, run, 0, 100),
     "send_signals": lambda org, run: ([org], [run], ["go"], ["k"], ["1"]),
     "send_signal": lambda org, run: (run, "go", "1", "k", org),
 }

@@ -24,8 +24,8 @@ MUTANTS = [
     Mutant(
         "a result has its entry",
         LEDGER,
-        "from fencepost.boundary b where b.seq is not null\n",
-        "from fencepost.boundary b where false\n",
+        "from fencepost.boundary b where b.seq is not null;\n",
+        "from fencepost.boundary b where false;\n",
         TOLD,
     ),
     Mutant(

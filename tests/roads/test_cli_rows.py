@@ -8,6 +8,7 @@ import hashlib
 import pyarrow.parquet as pa_parquet
 import pytest
 
+from fencepost.cli.progress import Pace
 from tests.roads.command import Said, Shop
 
 SHEET = """
@@ -129,3 +130,27 @@ async def test_what_names_no_rows_is_a_usage_error(shop: Shop, paid: Said) -> No
     assert len((await shop("runs", "rows", "p1", "--unknown", "--json")).lines) == 4
     said = await shop("runs", "resolve", "p1", "lookup", "--all-unknown", "--json")
     assert (said.code, said.object["answer"]) == (0, "done")
+
+
+def test_the_pace_of_rows_is_that_of_late() -> None:
+    """Rows of all, a rate from the second look on, and what is left."""
+    pace = Pace()
+    assert pace.words(0, 5000, 100.0) == "0/5,000 rows"
+    assert pace.words(1200, 5000, 104.0) == "1,200/5,000 rows, 300/s, 13s left"
+    assert pace.words(5000, 5000, 110.0) == "5,000/5,000 rows, 500/s"
+    slow = Pace()
+    slow.words(0, 100, 0.0)
+    assert slow.words(1, 100, 120.0) == "1/100 rows, 0.5/min, 3h18m left"
+    for n in range(30):
+        found = slow.words(2 + n * 2, 100, 121.0 + n)
+    assert found == "60/100 rows, 2/s, 20s left"
+
+
+async def test_a_watch_may_leave_the_rows_out(shop: Shop, paid: Said) -> None:
+    """Whoever follows a run need not read a million rows."""
+    every = (await shop("runs", "watch", "p1", "--json")).lines
+    said = await shop("runs", "watch", "p1", "--no-rows", "--json")
+    assert said.code == 4
+    assert said.lines == [event for event in every if not event["type"].startswith("row.")]
+    assert len(every) > len(said.lines) + 40
+    assert "row." not in paid.err

@@ -18,24 +18,30 @@ HALTS: Final = frozenset({"run.unknown", "attempt.unfit"})
 MOVES: Final = frozenset({"attempt.claimed", "run.woken", "run.cancelling"})
 
 
-async def follow(handle: Handle[Any], show_event: Callable[[Event], None], *, after: int = 0) -> dict[str, Any]:
-    """Show every event after `after`; the run's document once it has ended, is unknown or is parked on its code. Raises RunNotFound."""
-    doc = await _at_rest(handle, after)
+async def follow(
+    handle: Handle[Any], show_event: Callable[[Event], None], *, after: int = 0, rows: bool = True
+) -> dict[str, Any]:
+    """Show every event after `after`, `rows`: also of rows; the run's document once it has ended, is unknown or is parked on its code.
+    Raises RunNotFound.
+    """
+    doc = await _at_rest(handle, after, rows=rows)
     if doc is not None:
         return doc
     halted = False
-    async for event in handle.watch(after):
+    async for event in handle.watch(after, rows=rows):
         show_event(event)
         halted = event.type in HALTS or (halted and event.type not in MOVES)
-        if halted and (doc := await _at_rest(handle, event.seq)) is not None:
+        if halted and (doc := await _at_rest(handle, event.seq, rows=rows)) is not None:
             return doc
     return await document(handle)
 
 
-async def _at_rest(handle: Handle[Any], after: int) -> dict[str, Any] | None:
+async def _at_rest(handle: Handle[Any], after: int, *, rows: bool) -> dict[str, Any] | None:
     """The document of a run that has halted and has nothing to tell after `after`."""
     doc = await document(handle)
-    if not has_halted(doc) or await ledger.read_events(handle.db, handle.org, handle.id, after=after, limit=1):
+    if not has_halted(doc) or await ledger.read_events(
+        handle.db, handle.org, handle.id, after=after, limit=1, rows=rows
+    ):
         return None
     return doc
 

@@ -177,7 +177,7 @@ async def _follow(place: Place, client: Client, order: Order, handle: Handle[Any
         if works_here:
             await stack.enter_async_context(_working(place, client, order, handle, broken, hurry))
         show_event = await stack.enter_async_context(progress(handle))
-        following = asyncio.ensure_future(follow.follow(handle, show_event))
+        following = asyncio.ensure_future(follow.follow(handle, show_event, rows=False))
         leaving = [asyncio.ensure_future(event.wait()) for event in (interrupted, broken)]
         await asyncio.wait({following, *leaving}, timeout=order.timeout, return_when=asyncio.FIRST_COMPLETED)
         for task in leaving:

@@ -162,15 +162,16 @@ async def _explain(place: Place, run_id: str, org: str, *, as_json: bool) -> int
     metavar="N",
     help="Events after sequence N.",
 )
+@click.option("--no-rows", is_flag=True, help="Without what became of a map's rows.")
 @org_option
 @database_options
-def watch(run_id: str, after: int, org: str, dsn: str | None, as_json: bool) -> int:
+def watch(run_id: str, after: int, no_rows: bool, org: str, dsn: str | None, as_json: bool) -> int:
     """Every event of a run, in order, until it ends (or is unknown, or parked on its code). Exit code: how it stands."""
     with opened(dsn) as place:
-        return run_async(_watch(place, run_id, after, org, as_json=as_json))
+        return run_async(_watch(place, run_id, after, org, rows=not no_rows, as_json=as_json))
 
 
-async def _watch(place: Place, run_id: str, after: int, org: str, *, as_json: bool) -> int:
+async def _watch(place: Place, run_id: str, after: int, org: str, *, rows: bool, as_json: bool) -> int:
     from fencepost.cli import follow
     from fencepost.cli.documents import event_object
     from fencepost.client import Client
@@ -185,7 +186,7 @@ async def _watch(place: Place, run_id: str, after: int, org: str, *, as_json: bo
     async with place.database() as db:
         client = Client(db, place.release, listen_dsn=place.settings.listen_url)
         try:
-            doc = await follow.follow(client.handle(run_id, org=org), show_event, after=after)
+            doc = await follow.follow(client.handle(run_id, org=org), show_event, after=after, rows=rows)
         finally:
             await client.close()
     return follow.exit_code(doc)

@@ -95,14 +95,16 @@ class Handle(Generic[Out]):
             raise RunNotFound(self.id, self.org)
         return answer
 
-    async def watch(self, after: int = 0) -> AsyncIterator[Event]:
-        """Every event after sequence `after`, in order, none twice, ending after the terminal one (law 90.2). Raises RunNotFound."""
+    async def watch(self, after: int = 0, *, rows: bool = True) -> AsyncIterator[Event]:
+        """Every event after sequence `after`, in order, none twice, ending after the terminal one (law 90.2). `rows` False: without what
+        became of a map's rows, of which there may be a million. Raises RunNotFound.
+        """
         async with self._ears.hear() as ear:
             while True:
                 status = (await self._look(ear.channel)).status
                 await self._judge_bound(status)
                 ended = status in TERMINAL  # seen before the read: what ended it is in what is read
-                events = await ledger.read_events(self.db, self.org, self.id, after=after, limit=PAGE)
+                events = await ledger.read_events(self.db, self.org, self.id, after=after, limit=PAGE, rows=rows)
                 for event in events:
                     after = event.seq
                     yield event

@@ -7,7 +7,8 @@
 --        00.16  SQL null is told apart from JSON null: `output` is null, or text
 -- OWNS   the views of the reader role; reads everything
 
-create view fencepost.ledger as
+-- Without the rows of maps: there may be a million of them.
+create view fencepost.ledger_of_runs as
   select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.event e
   union all
   select b.rid, b.opened_seq, coalesce(b.opened_at, b.at),
@@ -19,7 +20,10 @@ create view fencepost.ledger as
   select b.rid, b.seq, b.at, case when b.kind in ('sleep', 'signal') or b.kind = 'child' and b.state <> 'kept' then 'wait.' else b.kind || '.' end
          || case b.state when 'set_aside' then case when b.kind in ('sleep', 'signal', 'child') then 'cancelled' else 'failed' end else b.state end, b.number,
          jsonb_build_object('kind', b.kind, 'name', b.name, 'ordinal', b.ordinal)
-    from fencepost.boundary b where b.seq is not null
+    from fencepost.boundary b where b.seq is not null;
+
+create view fencepost.ledger as
+  select l.rid, l.seq, l.at, l.type, l.number, l.data from fencepost.ledger_of_runs l
   union all
   select m.rid, r.opened_seq, r.at, 'row.marked',
          coalesce((select e.number from fencepost.event e where e.rid = m.rid and e.seq < r.opened_seq and e.type = 'attempt.claimed' order by e.seq desc limit 1), r.number), jsonb_build_object('map', m.name, 'key', r.key)
@@ -93,6 +97,14 @@ returns table (seq integer, at timestamptz, type text, number integer, data json
   -- The run is looked up first: as a join its number would not reach the branches of the view, which then read every run's rows.
   select l.seq, l.at, l.type, l.number, l.data from fencepost.ledger l
    where l.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and l.seq > _after order by l.seq limit least(_limit, 10000)
+$law$;
+
+-- The same without what became of a map's rows, for whoever follows a run and not each of its rows.
+create function fencepost.read_run_events(_org text, _id text, _after integer, _limit integer)
+returns table (seq integer, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
+  select l.seq, l.at, l.type, l.number, l.data from fencepost.ledger_of_runs l
+   where l.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and l.seq > _after and l.type not like 'row.%'
+   order by l.seq limit least(10000, _limit)
 $law$;
 
 -- The outbox. A cursor (tx, rid, seq) never passes a transaction that is still open: those could still add behind it.
