@@ -91,6 +91,7 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
                 await self._process.stdout.read()  # to its end, so that the loop lets go of it
+        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - else one whose pipe somebody inherited outlives the loop
         self._errors.close()
 
     def _last_words(self) -> str:
