@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeGuard, cast
 import asyncpg
 
 from fencepost import limits
-from fencepost.db import Database, Record
+from fencepost.db import Database
+from fencepost.hot import Record
 from fencepost.words import OnLost, Source
 
 

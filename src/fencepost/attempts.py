@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from fencepost.db import Database, Record
+from fencepost.db import Database
 from fencepost.errors import BrokenLaw
+from fencepost.hot import Record
 from fencepost.words import CANCELLING, STALE, Cancelling, Fence, OnLost, Stale
 
 
@@ -34,6 +35,7 @@ class Claimed:
     more: bool
     parent: int | None
     submitted_at: datetime
+    turn_at: datetime
 
     @property
     def suspect(self) -> bool:
@@ -69,13 +71,17 @@ async def open_incarnation(
 
 
 async def claim(
-    db: Database, holder: UUID, request: int, *, lane: int, most: int, cursor: str, alone: bool, patience: float
-) -> Claim:
+    db: Database, holder: UUID, request: int, *, lane: int, most: int, cursor: str, alone: bool, patience: float,
+    marks: Sequence[tuple[str, datetime, int]] = (),
+) -> Claim:  # fmt: skip
     """Take up to `most` runs of the lane, in fair turns from the organisation after `cursor`. Asked again with the same request
-    number it gives the same attempts. `alone`: the holder holds nothing, so a suspect may be among what it gets.
-    Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
+    number it gives the same attempts. `alone`: the holder holds nothing, so a suspect may be among what it gets. `marks`: only these
+    organisations, each behind the place (turn_at, rid) of its line. Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
     """
-    return _claim(await db.call("claim_attempts", holder, request, lane, most, cursor, alone, patience=patience))
+    places = [list(column) for column in zip(*marks, strict=True)] or [[], [], []]
+    return _claim(
+        await db.call("claim_attempts", holder, request, lane, most, cursor, alone, *places, patience=patience)
+    )
 
 
 async def claim_tree(db: Database, holder: UUID, request: int, *, root: int, most: int, patience: float) -> Claim:
@@ -138,5 +144,5 @@ def _claimed(row: Record) -> Claimed:
     return Claimed(
         fence=Fence(row["rid"], row["number"], row["fence"]), org=row["org"], id=row["id"], name=row["name"], input=row["input"],
         key_root=str(row["key_root"]), on_lost=row["on_lost"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
-        boundaries=row["boundaries"], more=row["more"], parent=row["parent"], submitted_at=row["submitted_at"],
+        boundaries=row["boundaries"], more=row["more"], parent=row["parent"], submitted_at=row["submitted_at"], turn_at=row["turn_at"],
     )  # fmt: skip

@@ -10,46 +10,19 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from fencepost import faults, limits
 from fencepost.errors import BrokenLaw, Busy, DatabaseUnavailable
+from fencepost.hot import HotDoor, Record
 from fencepost.schema import installed_version, judge_version, quote_ident
+from fencepost.weather import is_weather, loses_connection
 
-
-class Record(Protocol):
-    """A row of a door's answer, by column name."""
-
-    def __getitem__(self, column: str, /) -> Any: ...
-    def values(self) -> Iterator[Any]: ...
-
-
-# SQLSTATE classes and codes that are neither's fault (FAULTS: B80, B92, B93). A connection that met one of the second list is dropped.
-_WEATHER_CODES: Final = frozenset({"40001", "40P01", "55P03", "57014", "53300", "53400", "57P05", "55006"})
-_WEATHER_LOST: Final = frozenset({"25006", "57P01", "57P02", "57P03", "XX000", "58000", "58030", "53100", "53200"})
-_FOREVER: Final = float("inf")
-
-
-def is_weather(error: BaseException) -> bool:
-    """True when the same call may simply be asked again."""
-    if isinstance(error, asyncpg.PostgresError):
-        state = str(error.sqlstate or "")
-        return state in _WEATHER_CODES or state in _WEATHER_LOST or state.startswith("08")
-    if isinstance(error, asyncpg.InterfaceError):
-        return "connection" in str(error) or "pool" in str(error)
-    return isinstance(error, OSError | TimeoutError | asyncpg.InternalClientError | EOFError)
-
-
-def _loses_connection(error: BaseException) -> bool:
-    if isinstance(error, asyncpg.PostgresError):
-        state = str(error.sqlstate or "")
-        return state in _WEATHER_LOST or state.startswith("08")
-    return True
+T = TypeVar("T")
 
 
 def _pooled(dsn: str) -> tuple[str, bool]:
@@ -61,13 +34,6 @@ def _pooled(dsn: str) -> tuple[str, bool]:
     if not parts.scheme or len(kept) == len(query):
         return dsn, pooled
     return urlunsplit(parts._replace(query=urlencode(kept))), pooled
-
-
-@dataclass(slots=True)
-class _Ask:
-    item: tuple[Any, ...]
-    bytes: int
-    future: asyncio.Future[Record]
 
 
 class Database:
@@ -84,7 +50,7 @@ class Database:
         self._opened = 0
         self._idle: list[asyncpg.Connection] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._hot: dict[str, _HotDoor] = {}
+        self._hot: dict[str, HotDoor] = {}
         self._texts: dict[tuple[str, int], str] = {}
         self._ready: asyncio.Task[None] | None = None
         self._closed = False
@@ -96,12 +62,18 @@ class Database:
 
         Raises BrokenLaw, Busy, DatabaseUnavailable, and what PostgreSQL says of data that no caller of ours sends.
         """
+        return await self._through(door, lambda: self._once(door, args), patience)
+
+    async def _through(
+        self, what: str, work: Callable[[], Awaitable[T]], patience: float, *, absence: bool = True
+    ) -> T:
+        """Do it again while the weather is bad and the patience lasts. `absence`: a server that cannot be reached is weather too."""
         pause = limits.WEATHER_PAUSE_SECONDS_MIN
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         while True:
             try:
-                return await self._once(door, args)
+                return await work()
             except (
                 asyncpg.PostgresError,
                 asyncpg.InterfaceError,
@@ -110,11 +82,11 @@ class Database:
                 EOFError,
             ) as error:
                 _raise_law(error)
-                if not is_weather(error):
+                if not is_weather(error) or (isinstance(error, OSError) and not absence):
                     raise
                 if self._closed or loop.time() + pause > until:
                     raise DatabaseUnavailable(
-                        f"{door}: the database did not answer within {patience:g} s ({error})"
+                        f"{what}: the database did not answer within {patience:g} s ({error})"
                     ) from error
             rest = pause * random.uniform(0.5, 1.0)
             await asyncio.sleep(rest)  # waits: weather passes by itself, nothing announces its end
@@ -128,7 +100,7 @@ class Database:
         """
         hot = self._hot.get(door)
         if hot is None:
-            hot = self._hot[door] = _HotDoor(self, door)
+            hot = self._hot[door] = HotDoor(self.call, door)
         return hot.ask(item, size)
 
     async def call_on(self, connection: asyncpg.Connection, door: str, *args: Any) -> list[Record]:
@@ -157,8 +129,14 @@ class Database:
             self._ready = None
 
     async def _assert_version(self) -> None:
-        async with self.connection() as connection:
-            judge_version(await installed_version(connection, self.schema), self.schema)
+        """A server that answers is waited for while it starts or changes its role; one that is not there is told at once."""
+
+        async def asked() -> int | None:
+            async with self.connection() as connection:
+                return await installed_version(connection, self.schema)
+
+        version = await self._through("the schema's version", asked, limits.CLIENT_PATIENCE_SECONDS, absence=False)
+        judge_version(version, self.schema)
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,7 +148,7 @@ class Database:
         try:
             yield connection
         except BaseException as error:
-            keep = isinstance(error, asyncpg.PostgresError) and not _loses_connection(error)
+            keep = isinstance(error, asyncpg.PostgresError) and not loses_connection(error)
             raise
         finally:
             self._release(connection, keep=keep)
@@ -286,106 +264,3 @@ _told: set[asyncio.Task[None]] = set()
 def _raise_law(error: BaseException) -> None:
     if isinstance(error, asyncpg.PostgresError) and str(error.sqlstate or "").startswith("LW"):
         raise BrokenLaw(str(error.sqlstate), str(error)) from error
-
-
-class _HotDoor:
-    """Coalescing without waiting: idle, a call goes out at once; while one is in flight later callers gather and leave together.
-
-    The next batch is sent before the callers of the last one are woken: client and server work at the same time. A batch that
-    meets an error which is not weather is asked again item by item, so that a poison item fails alone; an item that is answered
-    `again` (its row is locked elsewhere) is asked alone, where it may wait.
-    """
-
-    __slots__ = ("_busy", "_db", "_door", "_kicked", "_queue", "_tasks")
-
-    def __init__(self, db: Database, door: str) -> None:
-        self._db = db
-        self._door = door
-        self._queue: deque[_Ask] = deque()
-        self._busy = False
-        self._kicked = False
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def ask(self, item: tuple[Any, ...], size: int) -> asyncio.Future[Record]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Record] = loop.create_future()
-        self._queue.append(_Ask(item, size, future))
-        if not self._busy and not self._kicked:
-            self._kicked = True
-            loop.call_soon(self._kick)
-        return future
-
-    def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _kick(self) -> None:
-        self._kicked = False
-        if self._busy or not self._queue:
-            return
-        batch: list[_Ask] = []
-        size = 0
-        while self._queue and len(batch) < limits.COALESCE_ITEMS_MAX:
-            head = self._queue[0]
-            if batch and size + head.bytes > limits.COALESCE_BYTES_MAX:
-                break
-            self._queue.popleft()
-            if not head.future.done():  # its caller went away before it was sent
-                batch.append(head)
-                size += head.bytes
-        if batch:
-            self._busy = True
-            self._start(self._run(batch))
-
-    def _start(self, coroutine: Any) -> None:
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _send(self, batch: list[_Ask]) -> dict[int, Record]:
-        columns = [list(column) for column in zip(*(ask.item for ask in batch), strict=True)]
-        rows = await self._db.call(self._door, *columns, patience=_FOREVER)
-        return {row["ord"]: row for row in rows}
-
-    async def _run(self, batch: list[_Ask]) -> None:
-        rows: dict[int, Record] = {}
-        error: BaseException | None = None
-        try:
-            rows = await self._send(batch)
-        except asyncio.CancelledError:
-            for ask in batch:
-                ask.future.cancel()
-            raise
-        except BaseException as caught:
-            error = caught
-        self._busy = False
-        self._kick()
-        asyncio.get_running_loop().call_soon(self._wake, batch, rows, error)
-
-    def _wake(self, batch: list[_Ask], rows: dict[int, Record], error: BaseException | None) -> None:
-        for place, ask in enumerate(batch, start=1):
-            if ask.future.done():
-                continue
-            row = rows.get(place)
-            if row is not None and row["answer"] != "again":
-                ask.future.set_result(row)
-            elif error is not None and (len(batch) == 1 or isinstance(error, DatabaseUnavailable)):
-                ask.future.set_exception(error)
-            else:
-                self._start(self._alone(ask))
-
-    async def _alone(self, ask: _Ask) -> None:
-        try:
-            while not ask.future.done():
-                rows = await self._send([ask])
-                row = rows.get(1)
-                if row is not None and row["answer"] != "again":
-                    if not ask.future.done():
-                        ask.future.set_result(row)
-                    return
-        except asyncio.CancelledError:
-            ask.future.cancel()
-            raise
-        except BaseException as error:
-            if not ask.future.done():
-                ask.future.set_exception(error)

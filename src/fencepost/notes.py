@@ -22,7 +22,7 @@ def escape(text: object) -> str:
     return safe + (" …" if len(raw) > LINE_CHARS_MAX else "")
 
 
-def say(what: str, *, level: int = logging.INFO, **fields: Any) -> None:
+def say(what: str, /, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log one state change: `what` and its fields as key=value."""
     if _log.isEnabledFor(level):
         words = " ".join(f"{escape(k)}={escape(v)}" for k, v in fields.items() if v is not None)

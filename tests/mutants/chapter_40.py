@@ -150,13 +150,22 @@ MUTANTS = [
     Mutant(
         "work of another lane is another's",
         ATTEMPTS,
-        "select t.rid, row_number() over () as rank from (\n          select t.rid from fencepost.task t where t.lane = _lane and",
-        "select t.rid, row_number() over () as rank from (\n          select t.rid from fencepost.task t where",
+        "select t.rid, row_number() over () as rank from (\n            select t.rid from fencepost.task t where t.lane = _lane and",
+        "select t.rid, row_number() over () as rank from (\n            select t.rid from fencepost.task t where",
         ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_claims.py", "test_20_turns.py"),
-        1,
+        2,
     ),
     Mutant("turns begin behind the cursor", ATTEMPTS, "select _cursor, 0, 0", "select ''::text, 0, 0", TURNS),
-    Mutant("organisations share alike", ATTEMPTS, "order by pick.rank, pick.k)", "order by pick.k, pick.rank)", TURNS),
+    Mutant(
+        "organisations share alike", ATTEMPTS, "order by pick.rank, pick.k)", "order by pick.k, pick.rank)", TURNS, 2
+    ),
+    Mutant(
+        "a mark is where a claim goes on",
+        ATTEMPTS,
+        " and (t.turn_at, t.rid) > (m.turn_at, m.rid)",
+        "",
+        ("test_40_marks.py::test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike",),
+    ),
     Mutant("no more than asked", ATTEMPTS, "c where o.k > 0 limit _n)", "c where o.k > 0)", TURNS),
     Mutant("twenty deferrals", ATTEMPTS, "v_task.n > 20", "v_task.n > 21", TWENTY),
     Mutant(

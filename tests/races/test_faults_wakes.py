@@ -54,3 +54,18 @@ async def test_many_runs_of_one_call_wake_as_many_as_there_is_work_for(db: Datab
     await admission.admit(db, [launch(lane=lane) for _ in range(100)])
     await settle(admin)
     assert len(calls) == 12
+
+
+async def test_many_admissions_of_one_transaction_wake_many(db: Database, admin: asyncpg.Connection, dsn: str) -> None:
+    """B87 None of them sees what the others did, and all calls to one sleeper are one: whom each wakes is left to chance."""
+    calls = await asleep(db, admin, 12)
+    lane = await lane_of(db)
+    other = await asyncpg.connect(dsn)
+    try:
+        async with other.transaction():
+            for _ in range(100):
+                await admission.admit_on(db, other, launch(lane=lane))
+    finally:
+        await other.close()
+    await settle(admin)
+    assert len(calls) >= 10

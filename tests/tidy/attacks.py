@@ -25,7 +25,6 @@ WITHOUT_SUBJECT: Final[dict[str, str]] = {
     "B75": "schedules: what a slot means where the hour is skipped or comes twice",
     "B77": "schedules: they go on after a long outage and make up for it",
     "B79": "schedules: many deployers declare the same ones at once",
-    "B98": "the held snapshot is of the long runs: a claim slows with every dead row behind one until its line has low-water marks",
     "B121": "sandboxes: the intent is on record before anything is created",
     "B123": "sandboxes: what a failed set-up leaves is owned and reaped",
     "B125": "sandboxes: every state of a provider has a time-out and an exit",

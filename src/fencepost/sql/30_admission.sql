@@ -25,11 +25,11 @@ insert into fencepost.policy (source, priority, claim_ms, sandbox_ms) values
   ('sql_listener', -10, 1800000, 1800000), ('async_child', 0, null, null), ('program', 0, null, null);
 
 -- Wakes as many sleepers as there is work for, and one more, for a sleeper may have died in its sleep; a herd for one run would
--- stampede the claim.
+-- stampede the claim. Whom, is left to chance: many admissions of one transaction, none of which sees what the others did, wake many.
 create function fencepost.rouse_(_lane integer, _most integer) returns void language plpgsql volatile as $law$
 begin
   perform pg_notify(fencepost.channel_(left(replace(s.holder::text, '-', ''), 24)), 'work')
-     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by s.since limit _most + 1) s;
+     from (select s.holder from fencepost.sleeper s where s.lane = _lane order by random() limit _most + 1) s;
 end $law$;
 
 -- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.

@@ -73,7 +73,15 @@ $law$;
 
 create type fencepost.claimed_ as (
   answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
-  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz);
+  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz);
+
+-- An answer that gives no run.
+create function fencepost.not_claimed_(_answer text, _since timestamptz) returns fencepost.claimed_ language plpgsql immutable as $law$
+declare v fencepost.claimed_;
+begin
+  v.answer := _answer; v.submitted_at := _since;
+  return v;
+end $law$;
 
 -- An input that did not fit into the claim's 8 MiB.
 create function fencepost.read_input(_rid bigint) returns text language sql stable as $law$
@@ -90,12 +98,12 @@ begin
                 set state = 'running', number = t.number + 1, fence = gen_random_uuid(), holder = _holder, request = _request,
                     claimed_at = _now, begun = t.on_lost = 'replay', seq = t.seq + 1, claim_by = null, trouble = null
               where t.rid = any (_rids)
-              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent),
+              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at),
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
-         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at
+         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', 131072) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
@@ -115,57 +123,76 @@ end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
-         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at
+         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 131072) q where t.seq > 2) p on true
    where t.holder = _holder and t.request = _request and t.state in ('running', 'cancelling')
 $law$;
 
--- Loose scan over organisations from the caller's cursor, an equal share of each, wrapped once: a constant number of index
--- probes per claimed run. A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and
--- may take a suspect (40.15); a row `suspect` with no run says that one waits for a worker that holds nothing.
-create function fencepost.claim_attempts(_holder uuid, _request bigint, _lane integer, _n integer, _cursor text, _alone boolean)
+-- The organisations' next runs: a loose scan from the caller's cursor, an equal share of each, wrapped once: a constant number of
+-- index probes per claimed run.
+create function fencepost.pick_(_lane integer, _n integer, _cursor text) returns bigint[] language plpgsql volatile as $law$
+begin
+  return (
+    with recursive o(org, lap, k) as (
+        select _cursor, 0, 0
+        union all
+        select coalesce(a.org, b.org), o.lap + (a.org is null)::integer, o.k + 1 from o
+          left join lateral (select t.org from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null
+                              and t.losses = 0 order by t.lane, t.org limit 1) a on true
+          left join lateral (select t.org from fencepost.task t where a.org is null and o.lap = 0 and t.lane = _lane and t.state = 'queued'
+                              and t.due_at is null and t.losses = 0 order by t.lane, t.org limit 1) b on true
+         where o.k < _n and coalesce(a.org, b.org) is not null and (o.lap + (a.org is null)::integer = 0 or coalesce(a.org, b.org) <= _cursor)),
+      q as (select greatest(1, ceil(_n::numeric / greatest(1, count(*) - 1)))::integer as quota from o),
+      pick as materialized (              -- materialised: a rescan of LIMIT … SKIP LOCKED would lock more rows than it returns
+        select c.rid, c.rank, o.k from q, o cross join lateral (
+          select t.rid, row_number() over () as rank from (
+            select t.rid from fencepost.task t where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0
+             order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0 limit _n)
+    select array_agg(pick.rid order by pick.rank, pick.k) from pick);
+end $law$;
+
+-- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the
+-- organisations that the caller knows, each from the place of the last run it took there. It sees nothing that came in before a mark.
+create function fencepost.pick_after_(_lane integer, _n integer, _orgs text[], _turns timestamptz[], _rids bigint[]) returns bigint[]
+language plpgsql volatile as $law$
+declare v_quota integer := greatest(1, ceil(_n::numeric / greatest(1, cardinality(_orgs))));
+begin
+  return (
+    with pick as materialized (
+        select c.rid, c.rank, m.k from unnest(_orgs, _turns, _rids) with ordinality as m(org, turn_at, rid, k) cross join lateral (
+          select t.rid, row_number() over () as rank from (
+            select t.rid from fencepost.task t where t.lane = _lane and t.org = m.org and t.state = 'queued' and t.due_at is null and t.losses = 0
+               and (t.turn_at, t.rid) > (m.turn_at, m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c limit _n)
+    select array_agg(pick.rid order by pick.rank, pick.k) from pick);
+end $law$;
+
+-- A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and may take a suspect (40.15); a row
+-- `suspect` with no run says that one waits for a worker that holds nothing. `_orgs` …: marks (pick_after_); none: look at all.
+create function fencepost.claim_attempts(_holder uuid, _request bigint, _lane integer, _n integer, _cursor text, _alone boolean,
+  _orgs text[] default '{}', _turns timestamptz[] default '{}', _rids bigint[] default '{}')
 returns setof fencepost.claimed_ language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record;
 begin
   if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
-  if v_how = 'buried' then return next row('buried', null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)::fencepost.claimed_; end if;
+  if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); end if;
   if v_how <> 'new' or _n < 1 then return; end if;
   if _alone then
     select array_agg(s.rid) into v_rids from (
       select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0
        order by t.turn_at, t.rid limit 1 for no key update skip locked) s;
-    if v_rids is not null then
-      return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
-      return;
+  end if;
+  if v_rids is null then
+    v_rids := case when _orgs = '{}' then fencepost.pick_(_lane, _n, _cursor) else fencepost.pick_after_(_lane, _n, _orgs, _turns, _rids) end;
+    if not _alone then
+      select t.ready_at into v_suspect from fencepost.task t
+       where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0 order by t.turn_at, t.rid limit 1;
+      if found then return next fencepost.not_claimed_('suspect', v_suspect.ready_at); end if;
     end if;
   end if;
-  with recursive o(org, lap, k) as (
-      select _cursor, 0, 0
-      union all
-      select coalesce(a.org, b.org), o.lap + (a.org is null)::integer, o.k + 1 from o
-        left join lateral (select t.org from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null
-                            and t.losses = 0 order by t.lane, t.org limit 1) a on true
-        left join lateral (select t.org from fencepost.task t where a.org is null and o.lap = 0 and t.lane = _lane and t.state = 'queued'
-                            and t.due_at is null and t.losses = 0 order by t.lane, t.org limit 1) b on true
-       where o.k < _n and coalesce(a.org, b.org) is not null and (o.lap + (a.org is null)::integer = 0 or coalesce(a.org, b.org) <= _cursor)),
-    q as (select greatest(1, ceil(_n::numeric / greatest(1, count(*) - 1)))::integer as quota from o),
-    pick as materialized (              -- materialised: a rescan of LIMIT … SKIP LOCKED would lock more rows than it returns
-      select c.rid, c.rank, o.k from q, o cross join lateral (
-        select t.rid, row_number() over () as rank from (
-          select t.rid from fencepost.task t where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0
-           order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0 limit _n)
-  select array_agg(pick.rid order by pick.rank, pick.k) into v_rids from pick;
   if v_rids is not null then
     return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
-  end if;
-  if not _alone then
-    select t.rid, t.ready_at into v_suspect from fencepost.task t
-     where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0 order by t.turn_at, t.rid limit 1;
-    if found then
-      return next row('suspect', null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, v_suspect.ready_at)::fencepost.claimed_;
-    end if;
   end if;
 end $law$;
 
@@ -175,7 +202,7 @@ returns setof fencepost.claimed_ language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[];
 begin
   if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
-  if v_how = 'buried' then return next row('buried', null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)::fencepost.claimed_; end if;
+  if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); end if;
   if v_how <> 'new' or _n < 1 then return; end if;
   select array_agg(p.rid) into v_rids from (
     select t.rid from fencepost.task t

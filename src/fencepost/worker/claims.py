@@ -20,6 +20,7 @@ from fencepost.attempts import Claim
 from fencepost.db import Database
 from fencepost.errors import DatabaseUnavailable
 from fencepost.worker.held import Holding
+from fencepost.worker.marks import Mark, Marks
 
 TREE_POLL_SECONDS: Final = 0.5  # of a worker that runs one run and its descendants: somebody sits before it
 NOTE_SECONDS: Final = 60.0
@@ -42,6 +43,7 @@ class Claims:
         self._listening = listening
         self._asleep = False
         self._cursor = ""
+        self._marks = Marks()
         self._suspect_since: float | None = None
         self._noted = float("-inf")
         self._over = False
@@ -83,6 +85,8 @@ class Claims:
             if claim.claimed:
                 if len(claim.claimed) >= most:
                     await self._say_asleep(lane, asleep=False)
+            elif self._marks.partial:
+                continue  # look from the front
             elif self._asleep != wants_hints:
                 await self._say_asleep(lane, asleep=wants_hints)  # and look once more
             else:
@@ -104,17 +108,23 @@ class Claims:
 
     async def _claim(self, lane: int, holding: Holding, most: int) -> Claim:
         """The next request, asked until it is answered. What it gave is held in the same instant in which it counts as answered."""
-        request = self.answered + 1
+        request, clock = self.answered + 1, asyncio.get_running_loop().time
+        marks, began = self._marks.ask(clock(), most), clock()
         while True:
             try:
-                claim = await self._ask(lane, request, most, alone=len(holding) == 0)
+                claim = await self._ask(lane, request, most, marks, alone=len(holding) == 0)
                 break
             except DatabaseUnavailable as error:
                 self._note(error)
+                began = clock()
         self.answered = request
         holding.take(claim.claimed)
         if claim.claimed:
             self._cursor = claim.claimed[-1].org
+        if marks:
+            self._marks.went_on(marks, most, claim.claimed)
+        else:
+            self._marks.looked(clock(), clock() - began, claim.claimed)
         if claim.suspect_since is None:
             self._suspect_since = None
         elif self._suspect_since is None:
@@ -122,14 +132,14 @@ class Claims:
         self._changed()
         return claim
 
-    async def _ask(self, lane: int, request: int, most: int, *, alone: bool) -> Claim:
+    async def _ask(self, lane: int, request: int, most: int, marks: list[Mark], *, alone: bool) -> Claim:
         if self._only is not None:
             return await attempts.claim_tree(
                 self._db, self._incarnation, request, root=self._only, most=most, patience=self._lease
             )
         return await attempts.claim(
             self._db, self._incarnation, request, lane=lane, most=most, cursor=self._cursor, alone=alone,
-            patience=self._lease,
+            patience=self._lease, marks=[(mark.org, mark.turn_at, mark.rid) for mark in marks],
         )  # fmt: skip
 
     async def _say_asleep(self, lane: int, *, asleep: bool) -> None:

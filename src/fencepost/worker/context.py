@@ -10,6 +10,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from fencepost import keys, notes, suspension, values
@@ -45,15 +46,35 @@ class Context:
     """
 
     def __init__(self, leg: Leg, keeping: Keeping, waits: Waits) -> None:
-        telling = Telling(keeping)
         self._leg = leg
         self._keeping = keeping
         self._waits = waits
-        self._steps = Stepping(keeping, telling)
-        self._maps = Maps(keeping, telling)
-        self._tables = TableMaps(keeping, telling)
-        self._children = Children(keeping, waits)
-        self._recorded = Recording(keeping)
+
+    # The rooms, each opened when the code first enters it: most workflows need few.
+
+    @cached_property
+    def _telling(self) -> Telling:
+        return Telling(self._keeping)
+
+    @cached_property
+    def _steps(self) -> Stepping:
+        return Stepping(self._keeping, self._telling)
+
+    @cached_property
+    def _maps(self) -> Maps:
+        return Maps(self._keeping, self._telling)
+
+    @cached_property
+    def _tables(self) -> TableMaps:
+        return TableMaps(self._keeping, self._telling)
+
+    @cached_property
+    def _children(self) -> Children:
+        return Children(self._keeping, self._waits)
+
+    @cached_property
+    def _recorded(self) -> Recording:
+        return Recording(self._keeping)
 
     # ── what the run is ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,6 +257,9 @@ class Context:
         self._leg.face.progress(self._leg.fence, values.encode_error({"done": done, "total": total, "note": note}))
 
     def log(self, message: str, **fields: Any) -> None:
-        """Log a line with the run's id and attempt; not said again on replay."""
+        """Log a line with the run's id and attempt; not said again on replay. A field `run`, `attempt` or `level` is said as `run_` …"""
         if self._keeping.engine.live:
-            notes.say(message, run=self.run_id, attempt=self.attempt, **fields)
+            named = {
+                f"{name}_" if name in ("run", "attempt", "level") else name: value for name, value in fields.items()
+            }
+            notes.say(message, run=self.run_id, attempt=self.attempt, **named)

@@ -44,7 +44,8 @@ class Leg:
         self.engine: Engine | None = None  # of the present pass through the code, and its waits
         self.waits: Waits | None = None
         self._aborted: tuple[Literal["lost", "cancelled", "stopping"], str] | None = None
-        self._lost = asyncio.Event()
+        self._lost = False
+        self._hurry: asyncio.Future[None] | None = None  # done when it is lost while somebody waits for its threads
 
     # ── from the loop ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -53,7 +54,9 @@ class Leg:
         stopping: nothing is reported, the worker does it.
         """
         if reason != "cancelled":
-            self._lost.set()
+            self._lost = True
+            if self._hurry is not None and not self._hurry.done():
+                self._hurry.set_result(None)
         self._aborted = (reason, text)
         if self.engine is not None:
             self.engine.end(_LEFT.get(reason, reason), {"message": text})
@@ -197,7 +200,7 @@ class Leg:
 
     async def _cancelled(self) -> str:
         await self._until_threads_ended()
-        if self._lost.is_set():
+        if self._lost:
             return "stale"
         # Not "failed": that would be kept as a result that came too late, and it is none.
         return await self._finish("unknown", values.encode_error({"code": "WORKFLOW_ERROR", "message": "cancelled"}))
@@ -267,11 +270,12 @@ class Leg:
 
     async def _until_threads_ended(self) -> None:
         """A cancel is final when code has stopped; a thread that will not is fenced out at the grace's end, and then this is lost (80.4)."""
+        if self._lost:
+            return
+        self._hurry = asyncio.get_running_loop().create_future()
         ended = asyncio.ensure_future(self.threads.wait())
-        lost = asyncio.ensure_future(self._lost.wait())
-        await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (ended, lost):
-            task.cancel()
+        await asyncio.wait({ended, self._hurry}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
 
     # ── for the context ──────────────────────────────────────────────────────────────────────────────────────────────
 

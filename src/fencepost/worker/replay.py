@@ -73,7 +73,7 @@ class AtBoundary:
 
 
 class Calling:
-    """The time of one call; it has no state of its own, so one serves a leg."""
+    """The time of one call."""
 
     __slots__ = ("_engine",)
 
@@ -105,7 +105,6 @@ class Engine:
         self.main: asyncio.Task[Any] | None = None  # the workflow's own branch: with its end the code has ended
         self.performing = 0  # boundaries whose work is under way
         self.calls = 0  # calls under way whose answers carry sequence numbers
-        self._calling = Calling(self)
         self.over: tuple[str, dict[str, Any] | None] | None = None  # how the leg ended, if not by its code's end
         self.passed: asyncio.Future[None] = self.loop.create_future()  # its code has ended, or the leg is over
         self.restless: Callable[[], bool] = _never  # whether `on_rest` has anything to do
@@ -201,7 +200,7 @@ class Engine:
 
     def calling(self) -> Calling:
         """While a call is under way whose answer will carry a sequence number."""
-        return self._calling
+        return Calling(self)
 
     def step_inside(self) -> Token[Engine | None]:
         """A boundary's work begins: what the branch does now is not the workflow's code."""

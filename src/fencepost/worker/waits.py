@@ -54,8 +54,10 @@ class Waits:
         self._abandoned: set[Key] = set()  # armed, or being armed, when their branch was cancelled
         # Signals delivered to waits that were cancelled before the code saw them.
         self._orphans: dict[str, list[Resolved]] = {}
-        resolved = (r.seq for r in self._engine.recorded.values() if r.kind in KINDS and r.resolved)
-        self._known_seq = max(resolved, default=0)
+        known = self._engine.recorded
+        self._known_seq = (
+            max((r.seq for r in known.values() if r.kind in KINDS and r.resolved), default=0) if known else 0
+        )
 
     # ── for the code ─────────────────────────────────────────────────────────────────────────────────────────────────
 

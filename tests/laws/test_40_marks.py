@@ -1,0 +1,165 @@
+"""Claims that go on from where they were: what they take, what they leave, and what they do not walk over (20.9, 40.14)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fencepost import App, Context, admission, attempts
+from fencepost.attempts import Claimed
+from fencepost.client import Client
+from fencepost.db import Database
+from fencepost.worker import marks
+from fencepost.worker.marks import Mark, Marks
+from tests.roads.inside import working
+from tests.support import admit_one, claim_all, lane_of, launch, new_holder, next_request
+from tests.support_runs import batch
+
+NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
+
+
+async def go_on(
+    db: Database, holder: uuid.UUID, places: Sequence[tuple[str, datetime, int]], most: int
+) -> tuple[Claimed, ...]:
+    claim = await attempts.claim(
+        db, holder, next_request(), lane=await lane_of(db), most=most, cursor="", alone=False, patience=30, marks=places
+    )
+    return claim.claimed
+
+
+def place(one: Claimed) -> tuple[str, datetime, int]:
+    return (one.org, one.turn_at, one.fence.rid)
+
+
+@pytest.mark.usefixtures("lawful")
+async def test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike(db: Database) -> None:
+    """20.9 Of organisations it names, each behind its mark, in turns; of others nothing."""
+    holder = await new_holder(db)
+    admitted = {org: [(await admit_one(db, org=org)) for _ in range(6)] for org in ("a", "b", "c")}
+    front = await claim_all(db, holder, most=2)
+    assert [one.org for one in front] == ["a", "b"]
+    later = await go_on(db, holder, [place(one) for one in front], 4)
+    assert [one.org for one in later] == ["a", "b", "a", "b"]
+    assert [one.fence.rid for one in later if one.org == "a"] == admitted["a"][1:3]
+    far = await go_on(db, holder, [("c", NOON + timedelta(days=9000), 1)], 4)
+    assert far == ()
+
+
+@pytest.mark.usefixtures("lawful")
+async def test_what_came_in_before_a_mark_is_found_by_a_look_from_the_front(db: Database) -> None:
+    """20.9 A higher priority stands before the mark: a claim from the mark does not see it, the next look does."""
+    holder = await new_holder(db)
+    for _ in range(3):
+        await admit_one(db)
+    (first,) = await claim_all(db, holder)
+    urgent = await admit_one(db, priority=100)
+    (second,) = await go_on(db, holder, [place(first)], 1)
+    assert second.fence.rid != urgent
+    (third,) = await claim_all(db, holder)
+    assert third.fence.rid == urgent
+
+
+async def read_by_the_line(admin: asyncpg.Connection, work: Any) -> int:
+    """How many entries of the claim's index a call reads, dead ones too."""
+    ask = "select s.idx_tup_read from pg_stat_user_indexes s where s.indexrelname = 'task_line'"
+    await admin.execute("select pg_stat_force_next_flush()")
+    before = await admin.fetchval(ask)
+    await work
+    await admin.execute("select pg_stat_force_next_flush()")
+    return int(await admin.fetchval(ask) - before)
+
+
+async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
+    db: Database, admin: asyncpg.Connection, dsn: str
+) -> None:
+    """20.9 Behind a snapshot that nobody lets go, three thousand done runs stand before the next one in the index (B98)."""
+    lane, holder = await lane_of(db), await new_holder(db)
+    last: Claimed | None = None
+    other = await asyncpg.connect(dsn)
+    try:
+        async with other.transaction(isolation="repeatable_read"):
+            await other.fetchval("select count(*) from fencepost.run")
+            await admission.admit(db, [launch(lane=lane) for _ in range(3000)])
+            while claimed := await claim_all(db, holder, most=64):
+                last = claimed[-1]
+                ended = [(one.fence.rid, one.fence.fence, "completed", "1", None, None, None) for one in claimed]
+                await batch(db, "finish_attempts", *ended)
+            assert last is not None
+            await admission.admit(db, [launch(lane=lane) for _ in range(2)])
+            claim = "select * from fencepost.claim_attempts($1, $2, $3, 1, '', true, $4, $5, $6)"
+            org, turn_at, rid = place(last)
+            marked = await read_by_the_line(
+                admin, admin.fetch(claim, holder, next_request(), lane, [org], [turn_at], [rid])
+            )
+            whole = await read_by_the_line(admin, admin.fetch(claim, holder, next_request(), lane, [], [], []))
+    finally:
+        await other.close()
+    assert whole > 2000  # or this measures nothing
+    assert marked < 50
+
+
+def claimed(org: str, minute: int, rid: int) -> Claimed:
+    # Only what marks are made of.
+    one = object.__new__(Claimed)
+    object.__setattr__(one, "org", org)
+    object.__setattr__(one, "turn_at", NOON + timedelta(minutes=minute))
+    object.__setattr__(one, "fence", attempts.Fence(rid, 1, uuid.uuid4()))
+    return one
+
+
+def test_marks_are_used_only_once_a_look_has_become_slow() -> None:
+    """20.9 The strict order is left only where it costs several times what it did; and looked at again soon."""
+    known = Marks()
+    known.looked(0.0, 0.003, [claimed("a", 1, 1)])
+    assert known.ask(0.0, 64) == []
+    known.looked(1.0, 0.05, [claimed("a", 2, 2), claimed("b", 1, 3), claimed("a", 3, 4)])
+    asked = known.ask(1.1, 64)
+    assert asked == [Mark("b", NOON + timedelta(minutes=1), 3), Mark("a", NOON + timedelta(minutes=3), 4)]
+    assert known.ask(1.1, 1) == asked[:1]
+    assert known.ask(1.0 + max(marks.LOOK_SECONDS, marks.LOOK_SHARE * 0.05), 64) == []
+    known.went_on(asked, 1, [claimed("b", 5, 9)])
+    assert [mark.org for mark in known.ask(1.1, 64)] == ["b"]  # `a` gave nothing
+    known.went_on(known.ask(1.1, 64), 2, [claimed("b", 6, 10)])
+    assert known.ask(1.1, 64) == []  # less than was asked for: there may be more before the marks
+    known.looked(9.0, 0.004, [])
+    assert known.ask(9.0, 64) == []
+
+
+app = App("marks")
+
+
+@app.workflow()
+async def seen(ctx: Context, n: int) -> int:
+    return n
+
+
+async def test_a_worker_that_goes_on_from_marks_leaves_nothing_behind(
+    db: Database, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20.9 Every look counts as slow: what came in before the marks, and other organisations, are done all the same."""
+    monkeypatch.setattr(marks, "SLOWER", 0)
+    monkeypatch.setattr(marks, "SLOW_SECONDS", -1.0)
+    client = Client(db)
+    went_on = 0
+    asks = Marks.ask
+
+    def counted(self: Marks, now: float, most: int) -> list[Mark]:
+        nonlocal went_on
+        found = asks(self, now, most)
+        went_on += bool(found)
+        return found
+
+    monkeypatch.setattr(Marks, "ask", counted)
+    handles = [await client.start(seen, n, org=f"org-{n % 3}", id=f"run-{n}") for n in range(60)]
+    async with working(app, dsn, concurrency=4):
+        handles += [await client.start(seen, n, org="late", id=f"late-{n}", priority=50) for n in range(10)]
+        async with asyncio.timeout(60):
+            results = [await handle.result() for handle in handles]
+    assert results == [*range(60), *range(10)]
+    assert went_on > 5
