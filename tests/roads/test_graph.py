@@ -228,6 +228,11 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
         flow.read(workflow)
 
 
+def test_code_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoSource, match="nested too deeply"):
+        flow_of("x = " + " or ".join(["n"] * 3000) + " or await ctx.now()\n", tmp_path)
+
+
 def test_importing_fencepost_imports_no_pictures() -> None:
     code = "import sys, fencepost\nfrom fencepost.cli import main\nmain(['--version'])\nprint(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

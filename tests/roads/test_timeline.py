@@ -262,7 +262,8 @@ def test_rows_of_two_maps_of_one_name_are_nobodys_tick() -> None:
 
     one = event(1, "map.opened", kind="map", name="m", ordinal=1)
     row = event(2, "row.kept", map="m", key="a")
-    assert timeline.read(doc, [one, row]).bars[1].ticks == [row.at]
+    together = replace(row, seq=9)
+    assert timeline.read(doc, [one, row, together]).bars[1].ticks == [row.at], "committed together: one tick"
     two = event(3, "map.opened", kind="map", name="m", ordinal=2)
     found = timeline.read(doc, [one, row, two, event(4, "row.kept", map="m", key="a")])
     assert [bar.ticks for bar in found.bars[1:]] == [[row.at], []]

@@ -19,8 +19,11 @@ def read(workflow: Workflow[Any, Any], *, all_: bool = False) -> Flow:
     node, outer = parsed(workflow.function)
     scope = Scope(node, outer)
     scope.contexts.add(parameters(node)[0].arg)
-    items = Reading().body(node, scope)
-    Numbering(items).number()
+    try:
+        items = Reading().body(node, scope)
+        Numbering(items).number()
+    except RecursionError:
+        raise NoSource("it is nested too deeply") from None
     code = workflow.function.__code__
     flow = Flow(workflow.name, f"{Path(code.co_filename).name}:{node.lineno}", items)
     return flow if all_ else pruned(flow)

@@ -128,9 +128,8 @@ def _boundaries(doc: Document, events: Iterable[Event]) -> list[Bar]:
     for event in events:
         if event.type.startswith("row."):
             of = open_maps.get(event.data["map"], [])
-            if (
-                len(of) == 1 and event.type != "row.marked"
-            ):  # with two maps of one name open, nobody can say whose row it is
+            # With two maps of one name open, nobody can say whose row it is. Rows that were committed together are one tick.
+            if len(of) == 1 and event.type != "row.marked" and of[0].ticks[-1:] != [event.at]:
                 of[0].ticks.append(event.at)
             continue
         if "ordinal" not in event.data:
