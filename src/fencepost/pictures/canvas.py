@@ -65,7 +65,7 @@ def picture(width: float, height: float, parts: Iterable[str], title: str) -> st
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">\n<title>{xml(title)}</title>\n<style>\n{STYLE}</style>\n'
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
         '<path d="M0 0.5 L7 4 L0 7.5 z" class="tip"/></marker></defs>\n'
         f'<rect width="100%" height="100%" class="ground"/>\n{body}\n</svg>\n'
     )
