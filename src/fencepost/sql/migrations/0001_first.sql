@@ -1244,22 +1244,22 @@ begin
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, kind, name, ordinal, hash, repeatable, ok, value)
         left join lateral (select b.state, b.seq, b.value, b.fence from fencepost.boundary b
                             where b.rid = i.rid and b.kind = i.kind and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
-    new as materialized (
-      select ok.*, ok.seq + row_number() over (partition by ok.rid order by ok.ord) as nseq from ok
-       where ok.how = 'held' and ok.nth = 1 and (ok.was is null or ok.was in ('marked', 'set_aside', 'again', 'open'))),
+    n as materialized (
+      select i.*, case when i.new then i.seq + count(*) filter (where i.new) over (partition by i.rid order by i.ord) end::integer as nseq
+        from (select ok.*, ok.how = 'held' and ok.nth = 1 and (ok.was is null or ok.was in ('marked', 'set_aside', 'again', 'open')) as new from ok) i),
     ins as (insert into fencepost.boundary as b (rid, kind, name, ordinal, state, seq, number, fence, hash, repeatable, value, at)
             select n.rid, n.kind, n.name, n.ordinal, case when n.ok then 'kept' else 'failed' end, n.nseq, n.number, n.fence, n.hash, n.repeatable, n.value, v_now
-              from new n
+              from n where n.new
             on conflict (rid, kind, name, ordinal) do update
                set state = excluded.state, seq = excluded.seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
                    value = excluded.value, until = null, loose = false, at = excluded.at),
-    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    m as materialized (select n.rid, max(n.nseq) as seq from n where n.new group by n.rid),
     up as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
             where t.rid = any (array(select m.rid from m)))
-  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null or ok.same then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end,
-         case when ok.how = 'held' then coalesce(n.nseq::integer, ok.was_seq) end,
-         case when ok.how = 'held' and n.ord is null then ok.was end, case when ok.how = 'held' and n.ord is null then ok.was_value end
-    from ok left join lateral (select n.ord, n.nseq from new n where n.ord = ok.ord limit 1) n on true;
+  select n.ord, case when n.how <> 'held' then n.how when n.new or n.same then 'kept' when n.nth > 1 then 'again' else 'kept_before' end,
+         case when n.how = 'held' then coalesce(n.nseq, n.was_seq) end,
+         case when n.how = 'held' and not n.new then n.was end, case when n.how = 'held' and not n.new then n.was_value end
+    from n;
 end $law$;
 
 -- 50.2: a commit by the fence that the mark names, after that fence died. Kept as evidence; the record does not change.
