@@ -30,11 +30,13 @@ from fencepost.errors import (
 if TYPE_CHECKING:
     from fencepost.client import Client, Handle
     from fencepost.sources import ArrowFile, Csv, JsonLines, Parquet
+    from fencepost.worker.answers import Answer, NoAnswer, Said
     from fencepost.worker.context import Context
     from fencepost.worker.mapped import Mapped, MappedTable
 
 __all__ = [
     "Absent",
+    "Answer",
     "App",
     "Arrived",
     "ArrowFile",
@@ -52,12 +54,14 @@ __all__ = [
     "LaunchRefused",
     "Mapped",
     "MappedTable",
+    "NoAnswer",
     "Parquet",
     "Retry",
     "RunCancelled",
     "RunFailed",
     "RunNotFound",
     "RunUnknown",
+    "Said",
     "SignalRefused",
     "SourceRefused",
     "Step",
@@ -76,6 +80,9 @@ _LATER = {
     "Csv": "fencepost.sources",
     "JsonLines": "fencepost.sources",
     "Parquet": "fencepost.sources",
+    "Answer": "fencepost.worker.answers",
+    "NoAnswer": "fencepost.worker.answers",
+    "Said": "fencepost.worker.answers",
     "Context": "fencepost.worker.context",
     "Mapped": "fencepost.worker.mapped",
     "MappedTable": "fencepost.worker.mapped",

@@ -86,7 +86,9 @@ def seconds(value: timedelta | float, what: str, *, zero: bool = False) -> float
 class Retry:
     """Try again when one of `on` was raised: up to `tries` in all, after `delay` seconds that grow by `factor` up to `most`, with jitter.
 
-    On a step that is not repeatable it declares: when this was raised, nothing happened (law 50.10).
+    `after` reads from what was raised how many seconds the other side asks to be left alone (`Retry-After`); None: it does not say.
+    Nobody asks again before; where that is more than `most`, nobody asks again at all.
+    On a step that is not repeatable a retry declares: when this was raised, nothing happened (law 50.10).
     """
 
     tries: int
@@ -94,10 +96,11 @@ class Retry:
     delay: float
     factor: float
     most: float
+    after: Callable[[Exception], float | None] | None
 
     def __init__(
         self, tries: int, *, on: tuple[type[Exception], ...] = (Exception,), delay: timedelta | float = 1.0, factor: float = 2.0,
-        most: timedelta | float = 60.0,
+        most: timedelta | float = 60.0, after: Callable[[Exception], float | None] | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
             raise ValueError(f"tries must be a whole number of at least 1, not {tries!r}")
@@ -110,11 +113,24 @@ class Retry:
         object.__setattr__(self, "delay", seconds(delay, "delay", zero=True))
         object.__setattr__(self, "factor", float(factor))
         object.__setattr__(self, "most", seconds(most, "most", zero=True))
+        object.__setattr__(self, "after", after)
 
     def pause(self, failed: int, chance: float) -> float:
         """Seconds to wait after the `failed`-th failure; `chance` in [0, 1) is the jitter's draw."""
         whole: float = min(self.delay * self.factor ** min(failed - 1, 64), self.most)
         return whole * (0.5 + chance / 2)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that all its pauses can take together."""
+        if self.after is not None:
+            return self.most * (self.tries - 1)
+        return sum(self.pause(n, 1.0) for n in range(1, self.tries))
+
+    def asked(self, error: Exception) -> float:
+        """Seconds that `error` asks for; 0 where it does not say, or what is said is no time."""
+        said = None if self.after is None else self.after(error)
+        return said if isinstance(said, int | float) and not math.isnan(said) and said > 0 else 0.0
 
 
 @dataclass(eq=False)
@@ -145,7 +161,7 @@ class Step(Generic[P, R]):
         """Seconds that all its tries can take, each to its time-out, and the pauses between them; None without a time-out."""
         if self.timeout is None or self.retry is None:
             return self.timeout
-        return self.timeout * self.retry.tries + sum(self.retry.pause(n, 1.0) for n in range(1, self.retry.tries))
+        return self.timeout * self.retry.tries + self.retry.longest
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -279,6 +295,8 @@ def make_workflow(
     what = f"workflow {name or getattr(function, '__name__', function)}"
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"{what}: a workflow is an async function (ctx, input) -> output")
+    if retry is not None and retry.after is not None:
+        raise ValueError(f"{what}: after= is for a step's retry; a workflow sees StepFailed, which says no time")
     if len(inspect.signature(function).parameters) not in (1, 2):
         raise TypeError(
             f"{what}: a workflow takes the context and at most one input (put several values into one model)"

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from fencepost import (
     Absent,
+    Answer,
     App,
     Arrived,
     Context,
@@ -18,6 +19,7 @@ from fencepost import (
     JsonLines,
     Mapped,
     MappedTable,
+    NoAnswer,
     Parquet,
     Retry,
     StepFailed,
@@ -64,6 +66,21 @@ def pay_in_thread(lines: list[Line], note: Note | None = None) -> Receipt:
 async def ring() -> None: ...
 
 
+@app.step(repeatable=True, retry=Retry(3, after=lambda error: getattr(error, "seconds", None)))
+async def first_note(line: Line) -> Note | None:
+    return None
+
+
+@app.step()
+def second_note(line: Line) -> Note | None:
+    return Note(text=line.id)
+
+
+@app.step(repeatable=True)
+async def load(lines: list[Line]) -> list[int]:
+    return [line.count for line in lines]
+
+
 @app.workflow()
 async def kid(ctx: Context, note: Note) -> Receipt:
     return await ctx.step(pay, [], note)
@@ -91,6 +108,15 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
     assert_type([pair async for pair in table.failures()], list[tuple[str, Exception]])
     assert_type((table.completed, table.total, table.unknown), tuple[int, int, tuple[str, ...]])
     await ctx.map(count, JsonLines("lines.jsonl"), key=lambda row: row["id"], out=Parquet("counts.parquet"))
+    assert_type(await ctx.batch(load, lines, size=100, key="id", tolerance=1), Mapped[int])
+    found = await ctx.waterfall("note", [first_note, second_note], lines[0])
+    assert_type(found, Answer[Note] | NoAnswer)
+    if isinstance(found, NoAnswer):
+        raise StepFailed(found.said[0].provider)
+    assert_type((found.value, found.provider), tuple[Note, str])
+    assert_type(await ctx.waterfall("sum", [count], line=lines[0]), Answer[int] | NoAnswer)
+    judged = await ctx.waterfall("note", [first_note, second_note], lines[0], accept=lambda note: note is not None)
+    assert_type(judged, Answer[Note | None] | NoAnswer)
     await ctx.sleep("nap", timedelta(seconds=2))
     await ctx.sleep("nap", 2.5)
     always = await ctx.wait_for("review", Note)

@@ -19,6 +19,16 @@ def count(line: Line) -> int:
     return line.count
 
 
+@app.step(repeatable=True)
+def name(line: Line) -> str:
+    return line.id
+
+
+@app.step(repeatable=True)
+async def load(lines: list[Line]) -> list[int]:
+    return []
+
+
 async def find_other(key: str, lines: list[Sheet]) -> Found[Receipt] | Absent | Unknown:
     return Absent()
 
@@ -101,6 +111,16 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
     await ctx.map(count, Csv("lines.csv"), key="id", tolerance="2%")  # wrong
     listed: Mapped[int] = await ctx.map(count, Csv("lines.csv"), key="id")  # wrong
     texts: MappedTable[str] = await ctx.map(count, Csv("lines.csv"), key="id")  # wrong
+    await ctx.batch(count, [Line("a")], size=2, key="id")  # wrong
+    await ctx.batch(load, [sheet], size=2, key="path")  # wrong
+    await ctx.batch(load, [Line("a")], key="id")  # wrong
+    await ctx.waterfall("x", [count, name], Line("a"))  # wrong
+    await ctx.waterfall("x", [count, read], Line("a"))  # wrong
+    await ctx.waterfall("x", [count])  # wrong
+    await ctx.waterfall("x", [count], sheet)  # wrong
+    await ctx.waterfall("x", [count], Line("a"), accept=lambda n: n.nothing)  # wrong
+    answer = await ctx.waterfall("x", [count], Line("a"))
+    answer.value  # wrong
     await ctx.sleep(2)  # wrong
     await ctx.sleep("nap", "2s")  # wrong
     note: Line = await ctx.wait_for("note", Line, within=3)  # wrong

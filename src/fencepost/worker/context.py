@@ -23,12 +23,14 @@ from fencepost.worker.mapped import Mapped, MappedTable
 from fencepost.worker.mapping import TableMaps
 from fencepost.worker.maps import Maps
 from fencepost.worker.outs import make_out
+from fencepost.worker.plays import Plays
 from fencepost.worker.recording import Recording
 from fencepost.worker.rows import judge_rows
 from fencepost.worker.stepping import Stepping
 from fencepost.worker.tables import allowed, judge_tolerance
 from fencepost.worker.telling import Telling
 from fencepost.worker.waits import Waits
+from fencepost.worker.waterfall import Waterfalls
 
 if TYPE_CHECKING:
     from fencepost.worker.leg import Leg
@@ -38,7 +40,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Context:
+class Context(Plays):
     """Handed to every workflow. Use it in the workflow's own code only, never inside a step.
 
     Code outside steps must be free of side effects: it runs again on every replay. A failure of a step is StepFailed (or its declared
@@ -75,6 +77,10 @@ class Context:
     @cached_property
     def _recorded(self) -> Recording:
         return Recording(self._keeping)
+
+    @cached_property
+    def _waterfalls(self) -> Waterfalls:
+        return Waterfalls(self._keeping, self._steps, self._recorded)
 
     # ── what the run is ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
 from fencepost import faults, notes, values
-from fencepost.authoring import Absent, Found, Step, Unknown, _step_key
+from fencepost.authoring import Absent, Found, Retry, Step, Unknown, _step_key
 from fencepost.db import Database
 from fencepost.errors import StepFailed
 from fencepost.words import Fence
@@ -137,12 +137,25 @@ async def execute(
         retry = step.retry
         if retry is None or failed >= retry.tries or not isinstance(problem, retry.on):
             return Broke(doc)
+        asked = _asked(step, retry, problem)
+        if asked > retry.most:
+            return Broke(doc)
         notes.say(
             "step.retry", step=step.name, failed=failed, error=values.describe_error(problem, "STEP_FAILED")["message"]
         )
-        await asyncio.sleep(retry.pause(failed, random.random()))  # waits: the author's declared back-off
+        pause = max(asked, retry.pause(failed, random.random()))
+        await asyncio.sleep(pause)  # waits: the author's declared back-off, or what the other side asked for
         if may_go_on is not None and not await may_go_on():
             return Broke(doc)
+
+
+def _asked(step: Step[..., Any], retry: Retry, problem: BaseException) -> float:
+    """Seconds that the other side asks to be left alone. The error path never fails on author code (law 00.5)."""
+    try:
+        return retry.asked(problem) if isinstance(problem, Exception) else 0.0
+    except Exception as error:
+        notes.say("step.after", step=step.name, error=values.describe_error(error, "STEP_FAILED")["message"])
+        return 0.0
 
 
 def _out_of_sight(step: Step[..., Any], error: BaseException, *, expired: bool) -> str | None:

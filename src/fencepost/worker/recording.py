@@ -24,8 +24,11 @@ class Recording:
 
     async def value(self, name: str, make: Callable[[], Any], type_: Any) -> Any:
         """What `make` (a function, or one that gives a coroutine) gave when it was first asked."""
+        return await self.at(name, self._engine.count("value", name), make, type_)
+
+    async def at(self, name: str, ordinal: int, make: Callable[[], Any], type_: Any) -> Any:
+        """The same, where the caller has counted."""
         engine = self._engine
-        ordinal = engine.count("value", name)
         recorded = await engine.enter(("value", name, ordinal))
         with engine.at_boundary():
             if recorded is not None and recorded.resolved:

@@ -134,6 +134,10 @@ class Engine:
             raise RuntimeError(f"a run may have at most {limits.BOUNDARIES_MAX} boundaries: use ctx.map or child runs")
         return ordinal
 
+    def counted(self, kind: str, name: str) -> int:
+        """How many calls of (kind, name) the code has made."""
+        return self._counts.get((kind, name), 0)
+
     async def enter(self, key: Key, hash: str = "") -> Recorded | None:
         """Note that the code asks for a boundary; what is recorded of it. Ends the leg where that does not fit."""
         task = asyncio.current_task()

@@ -42,6 +42,13 @@ class Stepping:
 
     async def step(self, step: Step[..., Any], hashed: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the code is given of this call: the stored value, or the stored failure raised. `hashed`: of the arguments."""
+        state, text = await self.outcome(step, hashed, args, kwargs)
+        return await self.given(step, state, text)
+
+    async def outcome(
+        self, step: Step[..., Any], hashed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, str | None]:
+        """What is stored of this call, in its turn: kept or failed, and the text."""
         engine = self._engine
         call = Call(step, engine.count("step", step.name), hashed, args, kwargs)
         recorded = await engine.enter(("step", step.name, call.ordinal), hashed)
@@ -50,13 +57,18 @@ class Stepping:
                 await self._telling.again(recorded, lambda _: self._is_still_unknown(call))
                 if recorded.resolved:
                     await engine.replay(recorded)
-                    return await self._given(step, recorded.state, recorded.value)
+                    return recorded.state, recorded.value
             await engine.hold()
             seq, state, text = await self._keeping.perform(self._do, call, recorded)
             await engine.in_order(seq)
-            return await self._given(step, state, text)
+            return state, text
 
-    async def _given(self, step: Step[..., Any], state: str, text: str | None) -> Any:
+    def has_record(self, step: Step[..., Any]) -> bool:
+        """The next call of this step is recorded, and nothing has set that aside."""
+        recorded = self._engine.recorded.get(("step", step.name, self._engine.counted("step", step.name) + 1))
+        return recorded is not None and recorded.state != "set_aside"
+
+    async def given(self, step: Step[..., Any], state: str, text: str | None) -> Any:
         """What the code is given of a stored result: always the decoded stored value (law 50.1)."""
         if state == "failed":
             raise failure(step, text or "{}")
