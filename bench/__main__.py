@@ -77,7 +77,8 @@ async def measure(
         run = Run(field, RESULTS / f"{stamp}-{os.getpid()}.jsonl", header(field, version, settings, words))
         chosen = [trial for trial in TRIALS if trial.test in words.tests]
         if words.trials:
-            chosen = [trial for trial in TRIALS if trial.name in words.trials.split(",")]
+            named = [trial for trial in TRIALS if trial.name in words.trials.split(",")]
+            chosen = [replace(trial, quick="once") if trial.quick == "never" else trial for trial in named]
         await run.rounds(chosen)
         return run
 

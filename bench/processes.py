@@ -54,8 +54,8 @@ class Child:
                             self.said.append(said)
                             return said
         except TimeoutError:
-            raise ChildFailed(f"said nothing within {seconds:g} s: {self._last_words()}") from None
-        raise ChildFailed(self._last_words())
+            raise ChildFailed(f"said nothing within {seconds:g} s: {self.last_words()}") from None
+        raise ChildFailed(self.last_words())
 
     async def finish(self, seconds: float) -> dict[str, Any]:
         """What it says at its end. Raises ChildFailed."""
@@ -94,7 +94,8 @@ class Child:
         self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - else one whose pipe somebody inherited outlives the loop
         self._errors.close()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of its stderr."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()[-1200:] or "it said nothing"
 

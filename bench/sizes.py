@@ -47,7 +47,7 @@ QUICK = replace(
 # For the benchmark's own test: shapes, not speeds.
 TINY = replace(
     QUICK, one=20, sixteen=32, bulk=200, runs=200, runs_slow=200, flows=10, flows_slow=10, probes=3, wakes=2, alone=2, idle=1.0,
-    many=300, few=200, backlog=100, repeats=1, long_drain=500, burst=200, imports=1, calm=0.0, rounds=1,
+    many=300, few=200, backlog=100, repeats=1, long_drain=500, burst=200, imports=1, rows=500, calm=0.0, rounds=1,
 )  # fmt: skip
 
 # Those of which the large counts are asked; the others are slower by an order of magnitude.

@@ -46,7 +46,10 @@ async def drain(side: Side, n: int, *, trial: str = "drain", processes: int = 1,
         ready = min(one.said[0]["ready"] for one in workers)
         pids = [one.pid for one in workers]
         cpu = tree_cpu(pids)
-        marks = await _marks(side, want)
+        try:
+            marks = await _marks(side, want)
+        except Unfinished as error:
+            raise Unfinished(f"{error}; the workers said: {' / '.join(one.last_words() for one in workers)}") from None
         handled = time.monotonic_ns()
         while part is None and await side.left():
             if time.monotonic_ns() - ready > SECONDS_MAX * 1e9:
