@@ -22,7 +22,7 @@ from fencepost.db import Database
 from fencepost.sources import judging
 from fencepost.sources.table import Table
 from tests.legs import Driver, Effects
-from tests.tables import KINDS, arrow, mapping, parquet, ports
+from tests.tables import KINDS, Port, arrow, mapping, parquet, ports
 
 pytestmark = pytest.mark.usefixtures("lawful")
 

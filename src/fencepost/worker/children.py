@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, cast
+from typing import Any
 
 from fencepost import keys, suspension, values
 from fencepost.authoring import Workflow
@@ -50,7 +50,7 @@ class Children:
                     await engine.in_order(seq)
                     return Resolved("child", workflow.name, ordinal, "kept", seq, values.encode(child_id))
             wait = Wait(kind="child", name=workflow.name, ordinal=ordinal)
-            return cast("Resolved", await self._keeping.perform(lambda: self._waits.wait(wait, armed=True)))
+            return await self._keeping.perform(lambda: self._waits.wait(wait, armed=True))
 
     async def _start(
         self, workflow: Workflow[Any, Any], ordinal: int, hashed: str, child_id: str, text: str, *, waits: bool

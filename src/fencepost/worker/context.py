@@ -1,7 +1,7 @@
 """The Context: what a workflow's code says to Fencepost. Every durable act is a boundary: (kind, name, ordinal).
 
 Here are the words and what they promise. What happens inside a boundary has rooms of its own: stepping.py, maps.py, waits.py,
-children.py, recording.py, telling.py; what they share is keeping.py.
+children.py, recording.py, telling.py, waterfall.py; rooms.py opens them, and what they share is keeping.py.
 """
 
 from __future__ import annotations
@@ -10,30 +10,17 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from fencepost import keys, notes, suspension, values
 from fencepost.authoring import Arrived, P, R, Step, TimedOut, Workflow, make_step, seconds, step_key
 from fencepost.errors import RunCancelled, RunFailed, SignalRefused
 from fencepost.sources.table import Table
-from fencepost.worker.children import Children
-from fencepost.worker.keeping import Keeping
 from fencepost.worker.mapped import Mapped, MappedTable
-from fencepost.worker.mapping import TableMaps
-from fencepost.worker.maps import Maps
 from fencepost.worker.outs import make_out
 from fencepost.worker.plays import Plays
-from fencepost.worker.recording import Recording
 from fencepost.worker.rows import judge_rows
-from fencepost.worker.stepping import Stepping
 from fencepost.worker.tables import allowed, judge_tolerance
-from fencepost.worker.telling import Telling
-from fencepost.worker.waits import Waits
-from fencepost.worker.waterfall import Waterfalls
-
-if TYPE_CHECKING:
-    from fencepost.worker.leg import Leg
 
 T = TypeVar("T")
 In = TypeVar("In")
@@ -46,41 +33,6 @@ class Context(Plays):
     Code outside steps must be free of side effects: it runs again on every replay. A failure of a step is StepFailed (or its declared
     class); a step with an outcome nobody knows is StepOutcomeUnknown.
     """
-
-    def __init__(self, leg: Leg, keeping: Keeping, waits: Waits) -> None:
-        self._leg = leg
-        self._keeping = keeping
-        self._waits = waits
-
-    # The rooms, each opened when the code first enters it: most workflows need few.
-
-    @cached_property
-    def _telling(self) -> Telling:
-        return Telling(self._keeping)
-
-    @cached_property
-    def _steps(self) -> Stepping:
-        return Stepping(self._keeping, self._telling)
-
-    @cached_property
-    def _maps(self) -> Maps:
-        return Maps(self._keeping, self._telling)
-
-    @cached_property
-    def _tables(self) -> TableMaps:
-        return TableMaps(self._keeping, self._telling)
-
-    @cached_property
-    def _children(self) -> Children:
-        return Children(self._keeping, self._waits)
-
-    @cached_property
-    def _recorded(self) -> Recording:
-        return Recording(self._keeping)
-
-    @cached_property
-    def _waterfalls(self) -> Waterfalls:
-        return Waterfalls(self._keeping, self._steps, self._recorded)
 
     # ── what the run is ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -157,7 +157,7 @@ class Leg:
         if page is None:
             return recorded, None
         try:
-            while page is not None:
+            while True:
                 recorded += read_page(page)
                 if not more:
                     break

@@ -11,9 +11,9 @@ from fencepost.sources.table import Table
 from fencepost.worker.answers import Answer, NoAnswer
 from fencepost.worker.batches import flat, judge_batches
 from fencepost.worker.mapped import Mapped
-from fencepost.worker.maps import Maps
+from fencepost.worker.rooms import Rooms
 from fencepost.worker.tables import allowed, judge_tolerance
-from fencepost.worker.waterfall import Accept, Waterfalls
+from fencepost.worker.waterfall import Accept
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -21,16 +21,8 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 
-class Plays:
-    """Part of the Context, which opens its rooms."""
-
-    @property
-    def _maps(self) -> Maps:
-        raise NotImplementedError
-
-    @property
-    def _waterfalls(self) -> Waterfalls:
-        raise NotImplementedError
+class Plays(Rooms):
+    """Part of the Context."""
 
     @overload
     async def waterfall(
