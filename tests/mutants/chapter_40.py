@@ -18,7 +18,7 @@ TWENTY = ("test_40_claims.py::test_after_twenty_deferrals_the_run_ends_in_the_tr
 HOUR = ("test_40_claims.py::test_half_an_hour_from_the_first_deferral_is_the_end_too",)
 BUDGET = ("test_40_claims.py::test_the_budget_counts_since_an_attempt_last_began",)
 TWICE = ("test_00_doors.py::test_a_door_asked_again_has_no_second_effect_and_gives_the_same_answer",)
-TURNS = ("test_20_turns.py",)
+TURNS = ("test_20_turns.py", "test_40_marks.py")
 STOP = ("test_40_attempts.py::test_a_stopping_worker_gives_back_what_it_never_dispatched_and_loses_the_rest_itself",)
 
 MUTANTS = [

@@ -165,4 +165,11 @@ MUTANTS = [
         "grant select on %I.runs, %I.ledger to %I', v_schema, v_schema, v_worker)",
         ("test_schema.py::test_the_worker_role_acts_through_doors_only",),
     ),
+    Mutant(
+        "a look-up goes by its index whatever the planner believes",
+        "99_grants.sql",
+        "set enable_seqscan = off set jit = off ",
+        "set jit = off ",
+        ("test_plans.py",),
+    ),
 ]

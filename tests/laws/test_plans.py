@@ -1,0 +1,122 @@
+"""What the hot doors read. The trap of this field is a plan made while a table was empty: the same statements, eighty times slower.
+
+Rows read are counted by the server itself, so the bounds hold on any machine. Each door asserts it in the worst order: planned on
+analysed, empty tables, kept for the session, then a burst comes and nobody analyses.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from fencepost.db import Database
+from tests.support import lane_of, launch, new_holder, next_request
+
+BATCH = 64
+READ = """
+select (select coalesce(sum(t.seq_tup_read), 0) from pg_stat_user_tables t where t.schemaname = 'fencepost')
+     + (select coalesce(sum(i.idx_tup_read), 0) from pg_stat_user_indexes i where i.schemaname = 'fencepost')"""
+OTHERS = """
+with r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, on_lost, key_root, submitted_at)
+           select 'default', 'old-' || n, 'workflow', 'work', $1, 'dev', 'program', 0, 'null', 'replay', gen_random_uuid(), now()
+             from generate_series(1, $2::integer * 2) n returning rid, lane, org),
+  t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, seq, number, on_lost, park)
+        select r.rid, r.lane, r.org, 'parked', 0, now(), now(), now() + interval '30 days', 4, 1, 'replay', 'wait' from r where r.rid % 2 = 0),
+  b as (insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, number, until, at)
+        select r.rid, 'sleep', 'nap', 1, 'armed', 3, 1, now() + interval '30 days', now() from r where r.rid % 2 = 0)
+insert into fencepost.outcome (rid, status, output, number, tries, seq, ended_at)
+select r.rid, 'completed', '1', 1, 1, 3, now() from r where r.rid % 2 = 1"""
+
+
+@pytest.fixture
+async def session(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """One session, so that its plans are kept and its counts can be asked for."""
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    await connection.close()
+
+
+class Line:
+    """Runs through every hot door, in batches, and how many rows each door read for one run."""
+
+    def __init__(self, session: asyncpg.Connection, lane: int, holder: uuid.UUID) -> None:
+        self.session = session
+        self.lane = lane
+        self.holder = holder
+        self.reads: Counter[str] = Counter()
+
+    async def door(self, door: str, *columns: list, size: int) -> list[asyncpg.Record]:
+        """Ask it, and count."""
+        await self.session.execute("select pg_stat_force_next_flush()")
+        before = await self.session.fetchval(READ)
+        marks = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+        rows = await self.session.fetch(f"select * from fencepost.{door}({marks})", *columns)
+        await self.session.execute("select pg_stat_force_next_flush()")
+        self.reads[door] = max(self.reads[door], -(-int(await self.session.fetchval(READ) - before) // size))
+        return rows
+
+    async def batch(self, size: int) -> None:
+        runs = [launch(lane=self.lane) for _ in range(size)]
+        await self.door(
+            "admit_runs", [r.org for r in runs], [r.id for r in runs], [r.kind for r in runs], [r.name for r in runs],
+            [r.lane for r in runs], [r.release for r in runs], [r.source for r in runs], [None] * size, ["null"] * size,
+            ["{}"] * size, [None] * size, [None] * size, [None] * size, False, 50, size=size,
+        )  # fmt: skip
+        claimed = await self.door(
+            "claim_attempts", self.holder, next_request(), self.lane, size, "", True, [], [], [], size=size
+        )
+        assert len(claimed) == size
+        who = ([r["rid"] for r in claimed], [r["fence"] for r in claimed])
+        steps = (["pay"] * size, [1] * size, ["h"] * size, [False] * size)
+        marked = await self.door("mark_steps", *who, *steps, [None] * size, [False] * size, size=size)
+        assert {r["answer"] for r in marked} == {"marked"}
+        kept = await self.door("keep_steps", *who, ["step"] * size, *steps, [True] * size, ["1"] * size, size=size)
+        assert {r["answer"] for r in kept} == {"kept"}
+        half = size // 2
+        waits = json.dumps([{"kind": "signal", "name": "go", "ordinal": 1, "ms": None, "hash": "h", "op": "arm"}])
+        early = ([*who[0][:half]], [*who[1][:half]])
+        parked = await self.door("park_attempts", *early, [waits] * half, [2**31 - 1] * half, [True] * half, size=half)
+        assert {r["answer"] for r in parked} == {"parked"}, parked
+        ids = [r["id"] for r in claimed[:half]]
+        sent = await self.door(
+            "send_signals", ["default"] * half, ids, ["go"] * half, [None] * half, ["1"] * half, size=half
+        )
+        assert {r["answer"] for r in sent} == {"sent"}
+        again = await self.door(
+            "claim_attempts", self.holder, next_request(), self.lane, half, "", True, [], [], [], size=half
+        )
+        rids, fences = [*who[0][half:]], [*who[1][half:]]
+        rids += [r["rid"] for r in again]
+        fences += [r["fence"] for r in again]
+        n = len(rids)
+        nothing = [None] * n
+        ended = await self.door("finish_attempts", rids, fences, ["completed"] * n, ["1"] * n, *[nothing] * 3, size=n)
+        assert {r["answer"] for r in ended} == {"committed"}
+
+
+async def burst(line: Line, batches: int) -> Counter[str]:
+    line.reads.clear()
+    for _ in range(batches):
+        await line.batch(BATCH)
+    return Counter(line.reads)
+
+
+async def test_no_hot_door_reads_more_for_a_run_than_the_run_has_whatever_it_was_planned_on(
+    db: Database, admin: asyncpg.Connection, session: asyncpg.Connection
+) -> None:
+    """60.1 Planned on empty tables, and then beside thousands that are parked or have ended: each reads the same few rows a run."""
+    lane, holder = await lane_of(db), await new_holder(db)
+    await admin.execute("analyze")
+    line = Line(session, lane, holder)
+    for _ in range(2):
+        await line.batch(8)  # every statement is planned now
+    fresh = await burst(line, 6)
+    await admin.execute(OTHERS, lane, 4000)
+    beside = await burst(line, 6)
+    assert {door: reads for door, reads in beside.items() if reads > 40} == {}
+    assert {door: (fresh[door], reads) for door, reads in beside.items() if reads > fresh[door] * 1.5 + 2} == {}
