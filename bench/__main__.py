@@ -78,7 +78,7 @@ async def measure(
         chosen = [trial for trial in TRIALS if trial.test in words.tests]
         if words.trials:
             named = [trial for trial in TRIALS if trial.name in words.trials.split(",")]
-            chosen = [replace(trial, quick="once") if trial.quick == "never" else trial for trial in named]
+            chosen = [trial if trial.quick == "all" else replace(trial, quick="once") for trial in named]
         await run.rounds(chosen)
         return run
 

@@ -64,7 +64,7 @@ async def snapshot(side: Side) -> dict[str, float]:
             await reader.execute("begin isolation level repeatable read; select 1 from pg_class limit 1")
         marks = (await drained(side, n)).marks
         await reader.close()
-        speeds.append(1 / (marks[4] - marks[3]))
+        speeds.append(1 / max(marks[4] - marks[3], 1e-9))
     return {"Esnapshot": speeds[1] / speeds[0]}
 
 

@@ -63,7 +63,7 @@ async def drain(side: Side, n: int, *, trial: str = "drain", processes: int = 1,
         wal = await side.wal() - wal
         first = board.first()
     return Drained(
-        rate=done / ((ended - ready) / 1e9), steady=done / ((handled - first) / 1e9), client_us=cpu / done * 1e6,
+        rate=done / ((ended - ready) / 1e9), steady=done / (max(handled - first, 1) / 1e9), client_us=cpu / done * 1e6,
         server_us=server / done * 1e6, wal=wal / done,
         marks=tuple((mark - first) / 1e9 for mark in marks),
     )  # fmt: skip
