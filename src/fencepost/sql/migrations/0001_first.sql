@@ -1319,61 +1319,59 @@ begin
   return query select case when v_was in ('kept', 'failed') then 'done' else 'open' end, v_map.mid, v_map.total, v_map.whole;
 end $law$;
 
+-- A batch of rows is looked up by key, one by one, and written where it was found, by place: no plan of this can walk a map, whatever the
+-- planner believes of its size (the states that make `row_open` eligible are asked of what was found). The run's lock holds the places.
 -- Answers: marked · standing · done · stale · cancelled · again.
 create function fencepost.mark_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[]) returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_row record; v_rid bigint; v_seq integer;
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
 begin
-  for h in select i.* from unnest(v_held, _fences, _mids, _indexes)
-             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index) order by i.rid, i.ord loop
-    ord := h.ord;
-    if h.how <> 'held' or h.state = 'cancelling' then answer := case h.how when 'held' then 'cancelled' else h.how end; return next; continue; end if;
-    if v_rid is distinct from h.rid then
-      if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
-      v_rid := h.rid; v_seq := h.seq;
-    end if;
-    select r.state, r.fence, r.repeatable into v_row from fencepost.row r
-     where r.mid = h.mid and r.index = h.index and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
-    if v_row.state in ('waiting', 'again') or (v_row.state = 'marked' and v_row.repeatable and v_row.fence <> h.fence) then
-      v_seq := v_seq + 1;
-      update fencepost.row r set state = 'marked', fence = h.fence, number = h.number, opened_seq = v_seq, at = v_now where r.mid = h.mid and r.index = h.index;
-      answer := 'marked';
-    else
-      answer := case when v_row.state = 'marked' and v_row.fence = h.fence then 'marked' when v_row.state = 'marked' then 'standing' else 'done' end;
-    end if;
-    return next;
-  end loop;
-  if v_rid is not null then update fencepost.task t set seq = v_seq where t.rid = v_rid; end if;
+  return query
+  with ok as materialized (
+      select i.*, w.place, w.state as was, w.fence as marked_by, w.repeatable, row_number() over (partition by i.rid, i.mid, i.index order by i.ord) as nth
+        from unnest(v_held, _fences, _mids, _indexes)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index)
+        left join lateral (select r.ctid as place, r.state, r.fence, r.repeatable from fencepost.row r
+                            where r.mid = i.mid and r.index = i.index and exists (select from fencepost.map m where m.mid = i.mid and m.rid = i.rid) limit 1) w on true),
+    new as materialized (
+      select ok.*, (ok.seq + row_number() over (partition by ok.rid order by ok.ord))::integer as nseq from ok
+       where ok.how = 'held' and ok.state <> 'cancelling' and ok.nth = 1
+         and (ok.was in ('waiting', 'again') or (ok.was = 'marked' and ok.repeatable and ok.marked_by <> ok.fence))),
+    up as (update fencepost.row r set state = 'marked', fence = n.fence, number = n.number, opened_seq = n.nseq, at = v_now from new n where r.ctid = n.place),
+    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    ut as (update fencepost.task t set seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
+            where t.rid = any (array(select m.rid from m)))
+  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null then 'marked' when ok.state = 'cancelling' then 'cancelled'
+                      when ok.nth > 1 then 'again'
+                      when ok.was = 'marked' then case when ok.marked_by = ok.fence then 'marked' else 'standing' end
+                      else 'done' end
+    from ok left join lateral (select n.ord from new n where n.ord = ok.ord limit 1) n on true;
 end $law$;
 
 -- Answers: kept (also to the fence that kept this very value before) · kept_before · stale · again. `_states`: kept | failed | skipped.
 create function fencepost.keep_rows(_rids bigint[], _fences uuid[], _mids bigint[], _indexes integer[], _states text[], _values text[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h record; v_row record; v_rid bigint; v_seq integer;
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
 begin
-  for h in select i.* from unnest(v_held, _fences, _mids, _indexes, _states, _values)
-             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index, becomes, value) order by i.rid, i.ord loop
-    ord := h.ord; answer := h.how;
-    if h.how = 'held' then
-      if v_rid is distinct from h.rid then
-        if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
-        v_rid := h.rid; v_seq := h.seq;
-      end if;
-      -- By the key alone: the states of `row_open` beside it would make that index eligible, and it walks every open row.
-      select r.state, r.fence, r.value into v_row from fencepost.row r
-       where r.mid = h.mid and r.index = h.index and exists (select from fencepost.map m where m.mid = h.mid and m.rid = h.rid);
-      if v_row.state in ('waiting', 'marked', 'again') then
-        v_seq := v_seq + 1; answer := 'kept';
-        update fencepost.row r set state = h.becomes, value = h.value, seq = v_seq, fence = h.fence, number = h.number, at = v_now
-         where r.mid = h.mid and r.index = h.index;
-      else
-        answer := case when v_row.fence = h.fence and v_row.state = h.becomes and v_row.value is not distinct from h.value then 'kept' else 'kept_before' end;
-      end if;
-    end if;
-    return next;
-  end loop;
-  if v_rid is not null then update fencepost.task t set losses = case when t.seq < v_seq then 0 else t.losses end, seq = v_seq where t.rid = v_rid; end if;
+  return query
+  with ok as materialized (
+      select i.*, w.place, w.state as was, w.fence = i.fence and w.state = i.becomes and w.value is not distinct from i.value as same,
+             row_number() over (partition by i.rid, i.mid, i.index order by i.ord) as nth
+        from unnest(v_held, _fences, _mids, _indexes, _states, _values)
+             as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index, becomes, value)
+        left join lateral (select r.ctid as place, r.state, r.fence, r.value from fencepost.row r
+                            where r.mid = i.mid and r.index = i.index and exists (select from fencepost.map m where m.mid = i.mid and m.rid = i.rid) limit 1) w on true),
+    new as materialized (
+      select ok.*, (ok.seq + row_number() over (partition by ok.rid order by ok.ord))::integer as nseq from ok
+       where ok.how = 'held' and ok.nth = 1 and ok.was in ('waiting', 'marked', 'again')),
+    up as (update fencepost.row r set state = n.becomes, value = n.value, seq = n.nseq, fence = n.fence, number = n.number, at = v_now
+             from new n where r.ctid = n.place),
+    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    ut as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
+            where t.rid = any (array(select m.rid from m)))
+  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null or ok.same then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end
+    from ok left join lateral (select n.ord from new n where n.ord = ok.ord limit 1) n on true;
 end $law$;
 
 -- Pages of a map's rows by index, at most `_bytes` of payload (a larger one travels alone); an empty page is the end.
