@@ -15,6 +15,7 @@ from fencepost.authoring import (
     R,
     Registry,
     Retry,
+    Scope,
     Step,
     SyncStep,
     Unknown,
@@ -79,19 +80,22 @@ class App:
         self, *, lookup: Callable[Concatenate[str, P], Awaitable[Found[R] | Absent | Unknown]], name: str | None = None,
         retry: Retry | None = None, timeout: timedelta | float | None = None, errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
         lookup_timeout: timedelta | float = ..., settle: timedelta | float = ..., key_honoured: bool = False,
-        unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
+        unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (), scope: Scope = "run",
+        epoch: str | Callable[[], str] | None = None, key: Callable[P, str | int] | None = None,
     ) -> _LookedUpDecorator[P, R]: ...  # fmt: skip
     @overload
     def step(
         self, *, name: str | None = None, repeatable: bool = False, retry: Retry | None = None, timeout: timedelta | float | None = None,
         errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
-        unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
+        unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (), scope: Scope = "run",
+        epoch: str | Callable[[], str] | None = None, key: Callable[..., str | int] | None = None,
     ) -> _StepDecorator: ...  # fmt: skip
     def step(
         self, *, lookup: Callable[..., Any] | None = None, name: str | None = None, repeatable: bool = False, retry: Retry | None = None,
         timeout: timedelta | float | None = None, errors: list[type[Exception]] | tuple[type[Exception], ...] = (),
         lookup_timeout: timedelta | float = limits.LOOKUP_TIMEOUT_SECONDS, settle: timedelta | float = limits.SETTLE_SECONDS,
-        key_honoured: bool = False, unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (),
+        key_honoured: bool = False, unknown_on: list[type[Exception]] | tuple[type[Exception], ...] = (), scope: Scope = "run",
+        epoch: str | Callable[[], str] | None = None, key: Callable[..., str | int] | None = None,
     ) -> Any:  # fmt: skip
         """Declare a step.
 
@@ -99,13 +103,16 @@ class App:
         once, unknown when lost. `retry`, `timeout` (seconds, a durable deadline), `errors` (classes raised to the workflow as
         themselves), `lookup` (asked for the outcome after a loss, with the step's key and arguments), `settle` and `key_honoured`
         (when Absent permits a run), `unknown_on` (classes after which nobody knows whether it happened: as after a loss).
+        `scope="org"`: done once for the whole organisation and given to every run that asks with the same `key` (a function of the
+        arguments; else a hash of them) until its `epoch` (a text, or a function that gives one) is another (law 50.9).
         Raises ValueError or TypeError for a declaration that means nothing.
         """
 
         def declare(function: Callable[..., Any]) -> Step[..., Any]:
             step = make_step(
                 function, name=name, repeatable=repeatable, retry=retry, timeout=timeout, errors=tuple(errors), lookup=lookup,
-                lookup_timeout=lookup_timeout, settle=settle, key_honoured=key_honoured, unknown_on=tuple(unknown_on),
+                lookup_timeout=lookup_timeout, settle=settle, key_honoured=key_honoured, unknown_on=tuple(unknown_on), scope=scope,
+                epoch=epoch, key=key,
             )  # fmt: skip
             if step.name in self.registry.steps:
                 raise ValueError(f"app {self.name} has a step named {step.name!r} already: give one of them name=")

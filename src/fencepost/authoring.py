@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from fencepost import limits
 from fencepost.values import check_name
@@ -29,6 +29,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 I_contra = TypeVar("I_contra", contravariant=True)
 O_co = TypeVar("O_co", covariant=True)
+
+Scope = Literal["run", "org"]
 
 _step_key: ContextVar[object] = ContextVar("fencepost_step_key")
 
@@ -148,6 +150,9 @@ class Step(Generic[P, R]):
     settle: float
     key_honoured: bool
     unknown_on: tuple[type[Exception], ...] = ()
+    scope: Scope = "run"
+    epoch: str | Callable[[], str] | None = None
+    key: Callable[P, str | int] | None = None
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.function)
@@ -260,7 +265,8 @@ Lookup = Callable[Concatenate[str, P], Awaitable[Found[R] | Absent | Unknown]]
 def make_step(
     function: Callable[..., Any], *, name: str | None, repeatable: bool, retry: Retry | None, timeout: timedelta | float | None,
     errors: tuple[type[Exception], ...], lookup: Callable[..., Any] | None, lookup_timeout: timedelta | float, settle: timedelta | float,
-    key_honoured: bool, unknown_on: tuple[type[Exception], ...] = (),
+    key_honoured: bool, unknown_on: tuple[type[Exception], ...] = (), scope: Scope = "run", epoch: str | Callable[[], str] | None = None,
+    key: Callable[..., str | int] | None = None,
 ) -> Step[..., Any]:  # fmt: skip
     """Judge a declaration. Raises ValueError or TypeError that names the step and the argument."""
     what = f"step {name or getattr(function, '__name__', function)}"
@@ -277,6 +283,7 @@ def make_step(
     bad = [e for e in (*errors, *unknown_on) if not (isinstance(e, type) and issubclass(e, Exception))]
     if bad:
         raise TypeError(f"{what}: errors and unknown_on must be exception classes, not {bad[0]!r}")
+    _judge_scope(what, scope, epoch, key)
     is_async = inspect.iscoroutinefunction(function)
     step_class: type[Step[..., Any]] = AsyncStep[..., Any] if is_async else SyncStep[..., Any]
     return step_class(
@@ -284,8 +291,25 @@ def make_step(
         timeout=None if timeout is None else seconds(timeout, f"{what}: timeout"), errors=tuple(errors), lookup=lookup,
         lookup_timeout=seconds(lookup_timeout, f"{what}: lookup_timeout"), settle=seconds(settle, f"{what}: settle", zero=True),
         key_honoured=key_honoured,
-        unknown_on=tuple(unknown_on),
+        unknown_on=tuple(unknown_on), scope=scope, epoch=epoch, key=key,
     )  # fmt: skip
+
+
+def _judge_scope(what: str, scope: object, epoch: object, key: object) -> None:
+    if scope not in ("run", "org"):
+        raise ValueError(f"{what}: scope is run or org, not {scope!r}")
+    if scope == "run" and (epoch is not None or key is not None):
+        raise ValueError(f"{what}: epoch and key speak about scope='org'; a step of a run is kept under its call")
+    if scope == "org" and epoch is None:
+        raise ValueError(
+            f"{what}: scope='org' needs an epoch: until when what was done once stands for every run, such as '2026-11'"
+        )
+    if isinstance(epoch, str):
+        check_name(epoch, f"{what}: epoch")
+    elif epoch is not None and (not callable(epoch) or inspect.iscoroutinefunction(epoch)):
+        raise TypeError(f"{what}: epoch is a text, or a plain function that gives one, not {epoch!r}")
+    if key is not None and (not callable(key) or inspect.iscoroutinefunction(key)):
+        raise TypeError(f"{what}: key is a plain function of the step's arguments, not {key!r}")
 
 
 def make_workflow(

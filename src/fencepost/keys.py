@@ -13,26 +13,26 @@ from fencepost.values import encode, sorted_text
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-def hash_args(text: str) -> str:
+def hash_args(text: str, size: int = 8) -> str:
     """16 hex digits for a JSON text: the same for the same value, in whatever order its keys stand (law 50.4).
 
     Raises    Undecodable: the text is not JSON.
     """
-    return _hash(_encode_sorted(decode(text, Any)))
+    return _hash(_encode_sorted(decode(text, Any)), size)
 
 
-def hash_call(args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-    """The hash of a call's arguments, as `hash_args` gives it of their text.
+def hash_call(args: tuple[object, ...], kwargs: dict[str, object], size: int = 8) -> str:
+    """The hash of a call's arguments, as `hash_args` gives it of their text; of `size` bytes.
 
     Raises    Unstorable, with the path of an argument that is no JSON value.
     """
     call = [list(args), kwargs]
     text = sorted_text(call)  # most arguments are plain: one pass instead of three
-    return hash_args(encode(call)) if text is None else _hash(text)
+    return hash_args(encode(call), size) if text is None else _hash(text, size)
 
 
-def _hash(text: bytes) -> str:
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+def _hash(text: bytes, size: int) -> str:
+    return hashlib.blake2b(text, digest_size=size).hexdigest()
 
 
 def step_key(key_root: str, kind: str, name: str, ordinal: int, row: str | None = None) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 
-from fencepost import admission, attempts, lanes, ledger, recovery, retention, steps, suspension, terminal
+from fencepost import admission, attempts, lanes, ledger, recovery, retention, shared, steps, suspension, terminal
 from fencepost.admission import Admitted, Launch
 from fencepost.attempts import Claimed
 from fencepost.db import Database
@@ -88,6 +88,13 @@ async def _steps_and_rows(db: Database, fence: Fence) -> None:
     assert await steps.ask_mark(db, fence.rid, "s", 1) is None
     assert await steps.deliver_late(db, fence, "s", 2, ok=True, value="1") is False
     await steps.keep(db, fence, "step", "s", 1, hash="h", repeatable=False, ok=True, value="1")
+    asked = await shared.ask(
+        db, fence, "o", 1, hash="h", key="k", epoch="e", repeatable=True, timeout_ms=None, wait="w", again=False
+    )
+    assert isinstance(asked, shared.Entry)
+    assert await shared.peek(db, fence.rid, "o", 1) == ("held", asked.root, None)
+    await steps.keep(db, fence, "step", "o", 1, hash="h", repeatable=True, ok=True, value="1")
+    assert await shared.wake(db) == 0
     made = await steps.open_map(
         db, fence, "m", 1, hash="h", start=0, keys=["k"], inputs=["1"], repeatable=True, whole=True
     )

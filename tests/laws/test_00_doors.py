@@ -108,6 +108,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "cancel_run": (("o", "r", "x", 1), "unknown_run"),
         "claim_attempts": ((NOBODY, 1, lane, 1, "", True), "buried"),
         "claim_tree": ((NOBODY, 1, rid, 1), "buried"),
+        "ask_shared": ((rid, NOBODY, "s", 1, "", "k", "e", True, None, "w", False), "stale"),
         "close_incarnation": ((NOBODY,), 0),
         "defer_attempts": (([rid], [NOBODY], ["capacity"], ["x"], [1]), "stale"),
         "deliver_late": ((rid, NOBODY, "s", 1, True, "1"), "nothing"),
@@ -122,6 +123,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "note_progress": (([rid], [NOBODY], ["x"]), 0),
         "open_map": ((rid, NOBODY, "m", 1, "", 0, ["k"], ["1"], True, True), "stale"),
         "park_attempts": (([rid], [NOBODY], ["[]"], [0], [True]), "stale"),
+        "peek_shared": ((rid, "s", 1), None),
         "read_events": (("o", "r", 0, 10), None),
         "read_input": ((rid,), None),
         "read_run": (("o", "r"), None),
@@ -138,6 +140,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "send_signal": (("r", "n"), "unknown_run"),
         "send_signals": ((["o"], ["r"], ["n"], ["d"], ["1"]), "unknown_run"),
         "start_children": (([rid], [NOBODY], ["c"], [1], [""], [True], ["i"], ["n"], ["1"], none), "stale"),
+        "wake_askers": ((), 0),
         "wake_run": (("o", "r"), "unknown_run"),
         "watch_outcome": (("o", "r", "c"), None),
     }

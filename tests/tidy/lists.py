@@ -6,7 +6,6 @@ from __future__ import annotations
 LAWS_WITHOUT_TEST: dict[str, str] = {
     "10.6": "adoption of a retired lane's waits comes with its own piece; until then a run stays on its lane",
     "10.8": "the same: no lane can be retired yet",
-    "50.9": "steps of scope org come with the data plays",
     "60.7": "approvals come with the people's door; a wait_for with a time-out is told apart by 60.5",
 }
 
@@ -23,7 +22,7 @@ LAWS_KEPT_ELSEWHERE: dict[str, str] = {
     "10.7": "the same",
     "10.8": "the same",
     "50.8": "made of steps and maps: worker/waterfall.py and worker/batches.py",
-    "50.9": "steps of scope org come with the data plays",
+    "50.9": "55_shared.sql",
     "60.7": "approvals come with the people's door",
 }
 

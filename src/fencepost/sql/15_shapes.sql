@@ -6,7 +6,7 @@
 --        40.2   numbers only grow; a fence is 128 random bits, never lent twice
 --        80.1   the key of `outcome` is "the first terminal wins"
 --        90.1   one closed list of event types; (run, seq) is unique
--- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, incarnation, sleeper, watcher, event
+-- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, shared, asker, incarnation, sleeper, watcher, event
 --
 -- Identities are bigint inside; text ids stand in `run` only. Author values are text: the bytes the edge wrote (50.1).
 -- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
@@ -206,6 +206,42 @@ create table fencepost.late (
   accepted boolean not null default false
 );
 create index late_rid on fencepost.late (rid);
+
+-- 50.9. A step of scope `org`: which run took it on, and what a forgotten run left of it.
+create table fencepost.shared (
+  eid      bigint generated always as identity primary key,
+  org      text not null,
+  name     text not null,
+  key      text not null,
+  epoch    text not null,
+  root     uuid not null default gen_random_uuid(),  -- what the key of its call is made of: the same for every run that takes it on
+  rid      bigint,                          -- with ordinal: the boundary that says how it stands
+  ordinal  integer,
+  marker   uuid,                            -- the incarnation that marked it last
+  left_as  text check (left_as in ('kept', 'unknown')),
+  value    text,
+  made_at  timestamptz not null,
+  asked_at timestamptz not null,            -- to the hour
+  unique (org, name, key, epoch),
+  check ((rid is null) = (ordinal is null)),
+  check (left_as is null or rid is null),
+  check ((left_as = 'kept') is not distinct from true or value is null)
+);
+create index shared_rid on fencepost.shared (rid) where rid is not null;
+create index shared_asked on fencepost.shared (asked_at);
+
+-- A call that asked for one, until it is given a value.
+create table fencepost.asker (
+  rid     bigint not null,
+  name    text not null,
+  ordinal integer not null,
+  eid     bigint not null,
+  how     text not null check (how in ('holds', 'waits', 'told', 'woken')),
+  wait    text not null,                    -- the name of the signal that wakes it
+  primary key (rid, name, ordinal)
+) with (fillfactor = 80);
+create index asker_open on fencepost.asker (eid) where how in ('waits', 'told');
+create index asker_entry on fencepost.asker (eid);
 
 -- A worker process, from its start to its end: never reused, whatever its name (40.9).
 create table fencepost.incarnation (

@@ -4,7 +4,7 @@
 --        85.2   a verdict is conditional on the row it was decided on, under that row's lock; it never claims
 --        85.3   from silence: a full lease observed by this observer's incarnation, counted anew after it was deaf; or proof of death
 --        85.4   recovery needs no queue: any worker's beat does it, in bounded pieces; what a fault cuts off the next beat finds
---        85.5   how the unknown is resolved: 87_resolution
+--        85.5   how the unknown is resolved: 87_resolution; whoever was told of another run's goes on when that is
 --        85.6   sweeps are bounded, skip what is locked, and page on
 --        85.7   one rule of loss: replay | fail | ask, as stored at admission
 --        40.9   a beat names its incarnation; an ended one is told `buried`
@@ -123,6 +123,7 @@ begin
 
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
   v_reaped := v_reaped + fencepost.reap_late_(v_now);
+  perform fencepost.wake_askers_(v_now, 500);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
   perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
   perform fencepost.end_graces_(v_now);
@@ -257,6 +258,58 @@ begin
    where x.rid = _rid returning x.seq, x.number, x.lane into t;
   insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq, _now, 'run.woken', nullif(t.number, 0));
   perform fencepost.rouse_(t.lane, 1);
+end $law$;
+
+-- 50.9. Who waits for an entry of the organisation that nobody holds any more is woken by a signal: all of them where it is kept, or unknown;
+-- of those who could take it on, one, and the next at the next sweep, should that one never come. Who was told that it is unknown, and
+-- ended so, asks again once it is resolved. What is locked is passed over: the next sweep finds it. Returns how many.
+create function fencepost.wake_askers_(_now timestamptz, _most integer) returns integer language plpgsql volatile as $law$
+declare a record; t record; v_n integer := 0;
+begin
+  if not exists (select from fencepost.asker x where x.how in ('waits', 'told')) then return 0; end if;
+  for a in
+    select x.* from (
+      select x.*, j.how as stands, k.rid as living, row_number() over (partition by x.eid, k.rid is null order by x.rid, x.ordinal) as nth
+        from (select distinct x.eid from fencepost.asker x where x.how in ('waits', 'told')) e
+        cross join lateral fencepost.judge_entry_(e.eid) j
+        join fencepost.asker x on x.eid = e.eid
+        left join fencepost.task k on k.rid = x.rid
+       where k.rid is null and x.how in ('waits', 'told')
+          or x.how = 'waits' and j.how <> 'held'
+          or x.how = 'told' and j.how in ('kept', 'free') and k.state = 'unknown') x
+     where x.living is null or x.stands <> 'free' or x.nth = 1
+     order by x.rid, x.ordinal limit _most loop
+    if a.living is null then
+      delete from fencepost.asker x where x.rid = a.rid and x.name = a.name and x.ordinal = a.ordinal;
+      continue;
+    end if;
+    perform from fencepost.task x where x.rid = a.rid for no key update skip locked;
+    continue when not found;
+    select x.state, x.park, x.seq, x.number into t from fencepost.task x where x.rid = a.rid;
+    if a.how = 'told' then
+      continue when t.state is distinct from 'unknown';
+      update fencepost.boundary b set state = 'again', until = null, at = _now
+       where b.rid = a.rid and b.kind = 'step' and b.name = a.name and b.ordinal = a.ordinal and b.state = 'marked' and not b.repeatable;
+    end if;
+    update fencepost.asker x set how = 'woken' where x.rid = a.rid and x.name = a.name and x.ordinal = a.ordinal and x.how = a.how;
+    continue when not found;
+    v_n := v_n + 1;
+    if a.how = 'told' then
+      if not fencepost.has_unknown_(a.rid) then perform fencepost.unpark_(a.rid, _now); end if;
+      continue;
+    end if;
+    insert into fencepost.signal (rid, name, payload, sent_at) values (a.rid, a.wait, 'null', _now);
+    update fencepost.task x set seq = t.seq + 1 where x.rid = a.rid;
+    insert into fencepost.event (rid, seq, at, type, number, data) values (a.rid, t.seq + 1, _now, 'signal.sent', nullif(t.number, 0), jsonb_build_object('name', a.wait));
+    if t.state = 'parked' and t.park = 'wait' then perform fencepost.settle_(a.rid, _now); else perform fencepost.hint_(a.rid); end if;
+  end loop;
+  return v_n;
+end $law$;
+
+-- The same at once, for a worker that has just kept one.
+create function fencepost.wake_askers() returns integer language plpgsql volatile as $law$
+begin
+  return fencepost.wake_askers_(fencepost.enter_(), 500);
 end $law$;
 
 -- An operator's word: a run parked on its code is tried again, one that waits in the line for an hour is due now.

@@ -2,7 +2,9 @@
 --
 -- LAW    95.1   only terminal rows older than the policy and free of live references go, in bounded batches that always progress;
 --               nothing parked or unknown, however old, is touched; scratch (rows, boundaries, signals) goes first, the ledger outlives it
--- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher
+--        50.9   what an organisation's runs share outlives the run that did it, until a later epoch has taken its place
+--        50.7   a mark that is forgotten with its run stays unknown to whoever asks for it
+-- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher, shared, asker
 --
 -- A run is referenced while a descendant or its parent lives, or while a redrive of it has not ended.
 
@@ -30,6 +32,14 @@ begin
      order by o.ended_at limit _most) x;
   forgotten := coalesce(cardinality(v_old), 0);
   if forgotten > 0 then
+    update fencepost.shared s
+       set left_as = case when b.state = 'kept' then 'kept' when b.state = 'marked' and not b.repeatable then 'unknown' end,
+           value = case when b.state = 'kept' then b.value end, rid = null, ordinal = null
+      from (select s.eid, b.state, b.repeatable, b.value from fencepost.shared s
+              left join fencepost.boundary b on b.rid = s.rid and b.kind = 'step' and b.name = s.name and b.ordinal = s.ordinal
+             where s.rid = any (v_old)) b
+     where s.eid = b.eid;
+    delete from fencepost.asker a where a.rid = any (v_old);
     select array_agg(m.mid) into v_mids from fencepost.map m where m.rid = any (v_old);
     delete from fencepost.row r where r.mid = any (v_mids);
     delete from fencepost.map m where m.rid = any (v_old);
@@ -41,6 +51,13 @@ begin
     delete from fencepost.outcome o where o.rid = any (v_old);
     delete from fencepost.run r where r.rid = any (v_old);
   end if;
+  delete from fencepost.shared s where s.eid = any (array(
+    select s.eid from fencepost.shared s
+     where s.asked_at < v_now - _runs_s * interval '1 s'
+       and exists (select from fencepost.shared n where n.org = s.org and n.name = s.name and n.epoch <> s.epoch and n.made_at > s.made_at)
+       and not exists (select from fencepost.task t where t.rid = s.rid)
+       and not exists (select from fencepost.asker a join fencepost.task t on t.rid = a.rid where a.eid = s.eid)
+     order by s.asked_at limit _most for update skip locked));
   delete from fencepost.watcher w where w.until < v_now;
   delete from fencepost.incarnation i where i.id = any (array(
     select i.id from fencepost.incarnation i where i.ended_at < v_now - _runs_s * interval '1 s'

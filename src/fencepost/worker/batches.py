@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fencepost.authoring import Step
 from fencepost.worker.mapped import Mapped
-from fencepost.worker.rows import Rows, judge_rows
+from fencepost.worker.rows import Rows, judge_rows, refuse_shared
 
 LISTS: Final = (list, tuple, collections.abc.Sequence, Any)
 SHOWN_CHARS: Final = 80  # of a row's key, in the key of its batch
@@ -26,6 +26,7 @@ def judge_batches(
     """The batches, and how they are stored. Raises what a map's rows do, and ValueError for a size that means nothing."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"batch of {step.name}: size is a whole number of at least 1, not {size!r}")
+    refuse_shared(step)
     returned = typing.get_origin(step.returns) or step.returns
     if returned not in LISTS:
         raise TypeError(f"batch of {step.name}: the step gives a list of results, not {step.returns!r}")

@@ -19,7 +19,7 @@ from fencepost.sources.table import Table
 from fencepost.worker.mapped import Mapped, MappedTable
 from fencepost.worker.outs import make_out
 from fencepost.worker.plays import Plays
-from fencepost.worker.rows import judge_rows
+from fencepost.worker.rows import judge_rows, refuse_shared
 from fencepost.worker.tables import allowed, judge_tolerance
 
 T = TypeVar("T")
@@ -92,6 +92,7 @@ class Context(Plays):
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         judge_tolerance(tolerance)
+        refuse_shared(step)
         _ = step.returns
         raises = unknown == "raise"
         written = make_out(self._leg, step, out, key)

@@ -33,7 +33,7 @@ class Rooms:
 
     @cached_property
     def _steps(self) -> Stepping:
-        return Stepping(self._keeping, self._telling)
+        return Stepping(self._keeping, self._telling, self._waits)
 
     @cached_property
     def _maps(self) -> Maps:

@@ -26,6 +26,14 @@ class Rows:
         return digest.hexdigest()
 
 
+def refuse_shared(step: Step[..., Any]) -> None:
+    """Rows are a run's own. Raises TypeError for a step of scope org."""
+    if step.scope == "org":
+        raise TypeError(
+            f"{step.name} is of scope org: call it with ctx.step, or in a waterfall; a map's rows are the run's own"
+        )
+
+
 def judge_rows(step: Step[..., Any], rows: Iterable[Any], key: str | Callable[[Any], object]) -> Rows:
     """Encode rows and find their keys before anything begins. Raises ValueError (a missing, unusable or twice used key, with the row's
     place) and Unstorable (with the row's place in its path).

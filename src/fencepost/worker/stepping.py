@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Any
 
 from fencepost import faults, keys, steps
 from fencepost.authoring import Absent, Found, Step, Unknown
 from fencepost.words import Cancelling, Stale
+from fencepost.worker.call import Call
 from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up
 from fencepost.worker.history import Recorded
 from fencepost.worker.keeping import Keeping, Kept3
+from fencepost.worker.sharing import Sharing
 from fencepost.worker.telling import Telling
-
-
-@dataclass(slots=True)
-class Call:
-    """One call of a step, with the arguments it is made with."""
-
-    step: Step[..., Any]
-    ordinal: int
-    hash: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+from fencepost.worker.waits import Waits
 
 
 class Stepping:
     """The step calls of one pass through the code."""
 
-    __slots__ = ("_answers", "_engine", "_keeping", "_leg", "_telling")
+    __slots__ = ("_answers", "_engine", "_keeping", "_leg", "_sharing", "_telling", "_waits")
 
-    def __init__(self, keeping: Keeping, telling: Telling) -> None:
+    def __init__(self, keeping: Keeping, telling: Telling, waits: Waits) -> None:
         self._keeping = keeping
+        self._waits = waits
+        self._sharing: Sharing | None = None  # opened by the first step of scope org
         self._telling = telling
         self._leg = keeping.leg
         self._engine = keeping.engine
@@ -51,7 +44,10 @@ class Stepping:
         """What is stored of this call, in its turn: kept or failed, and the text."""
         engine = self._engine
         call = Call(step, engine.count("step", step.name), hashed, args, kwargs)
-        recorded = await engine.enter(("step", step.name, call.ordinal), hashed)
+        if step.scope == "org":
+            self._sharing = self._sharing or Sharing(self._keeping, self._telling, self._waits)
+            return await self._sharing.outcome(call)
+        recorded = await engine.enter(call.place, hashed)
         with engine.at_boundary():
             if recorded is not None:
                 await self._telling.again(recorded, lambda _: self._is_still_unknown(call))

@@ -39,6 +39,13 @@ class Telling:
             for nth in itertools.takewhile(lambda n: ("value", name, n) in known, itertools.count(1))
         ]
 
+    def last(self, kind: str, name: str, ordinal: int) -> float:
+        """The place of the last time that earlier attempts were told so; those before it are passed over. 0: never."""
+        every = self._told(kind, name, ordinal)
+        for told in every[:-1]:
+            told.asked = True
+        return every[-1].seq if every else 0
+
     async def again(self, recorded: Recorded, is_still_so: Callable[[Recorded], Awaitable[bool]]) -> None:
         """Where an earlier attempt was told Unknown and that is still so, say it again, in its place among the results.
 

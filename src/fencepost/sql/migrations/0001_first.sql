@@ -177,7 +177,7 @@ $law$;
 --        40.2   numbers only grow; a fence is 128 random bits, never lent twice
 --        80.1   the key of `outcome` is "the first terminal wins"
 --        90.1   one closed list of event types; (run, seq) is unique
--- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, incarnation, sleeper, watcher, event
+-- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, shared, asker, incarnation, sleeper, watcher, event
 --
 -- Identities are bigint inside; text ids stand in `run` only. Author values are text: the bytes the edge wrote (50.1).
 -- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
@@ -377,6 +377,42 @@ create table fencepost.late (
   accepted boolean not null default false
 );
 create index late_rid on fencepost.late (rid);
+
+-- 50.9. A step of scope `org`: which run took it on, and what a forgotten run left of it.
+create table fencepost.shared (
+  eid      bigint generated always as identity primary key,
+  org      text not null,
+  name     text not null,
+  key      text not null,
+  epoch    text not null,
+  root     uuid not null default gen_random_uuid(),  -- what the key of its call is made of: the same for every run that takes it on
+  rid      bigint,                          -- with ordinal: the boundary that says how it stands
+  ordinal  integer,
+  marker   uuid,                            -- the incarnation that marked it last
+  left_as  text check (left_as in ('kept', 'unknown')),
+  value    text,
+  made_at  timestamptz not null,
+  asked_at timestamptz not null,            -- to the hour
+  unique (org, name, key, epoch),
+  check ((rid is null) = (ordinal is null)),
+  check (left_as is null or rid is null),
+  check ((left_as = 'kept') is not distinct from true or value is null)
+);
+create index shared_rid on fencepost.shared (rid) where rid is not null;
+create index shared_asked on fencepost.shared (asked_at);
+
+-- A call that asked for one, until it is given a value.
+create table fencepost.asker (
+  rid     bigint not null,
+  name    text not null,
+  ordinal integer not null,
+  eid     bigint not null,
+  how     text not null check (how in ('holds', 'waits', 'told', 'woken')),
+  wait    text not null,                    -- the name of the signal that wakes it
+  primary key (rid, name, ordinal)
+) with (fillfactor = 80);
+create index asker_open on fencepost.asker (eid) where how in ('waits', 'told');
+create index asker_entry on fencepost.asker (eid);
 
 -- A worker process, from its start to its end: never reused, whatever its name (40.9).
 create table fencepost.incarnation (
@@ -1431,6 +1467,136 @@ returns table (mid bigint, map text, ordinal integer, index integer, key text, s
    order by p.mid, p.index
 $law$;
 
+-- 55_shared.sql: steps of scope `org`, done once for an organisation, whichever of its runs asks.
+--
+-- LAW    50.9   leased by one attempt, completed once, given to every later asker until its epoch; marked and not completed it is unknown
+--        50.2   what nobody knows is unknown to every asker; whoever looks it up takes its mark over
+--        50.3   the key of the call is the entry's: the same for every run that takes it on
+--        50.7   the lease is the fence that the mark names: gone with it
+--        00.3   asked again by the fence that holds it, it is held; a call that is resolved is answered from its record
+-- OWNS   shared, asker; writes boundary, task
+-- LOCKS  the run's row (hold_), then the entry's: always in this order
+--
+-- THE IDEA. An entry holds no value and no state of its own: it names the boundary of the run that took it on. What that boundary says
+-- (marked by a living fence, kept, failed, marked by a dead one) is what the entry is, so whatever resolves the boundary (a look-up, an
+-- operator, late evidence) resolves the entry, once. Only a run that is forgotten leaves its value, or its unknown, in the entry.
+
+-- How an entry stands: held · kept · free · unknown. A dead fence never lives again and a kept value never changes, so what is read
+-- here without the holder's lock is true, or (held) was true a moment ago, and then whoever waits is woken.
+create function fencepost.judge_entry_(_eid bigint, out how text, out value text, out fence uuid, out rid bigint, out ordinal integer)
+language plpgsql stable as $law$
+begin
+  select case when s.left_as is not null then s.left_as
+              when b.state = 'kept' then 'kept'
+              when b.state is distinct from 'marked' then 'free'
+              when t.fence = b.fence then 'held'
+              when b.repeatable then 'free'
+              else 'unknown' end,
+         case when s.left_as is not null then s.value else b.value end, b.fence, s.rid, s.ordinal
+    into how, value, fence, rid, ordinal
+    from fencepost.shared s
+    left join lateral (select b.* from fencepost.boundary b where b.rid = s.rid and b.kind = 'step' and b.name = s.name and b.ordinal = s.ordinal limit 1) b on true
+    left join lateral (select t.fence from fencepost.task t where t.rid = s.rid limit 1) t on true
+   where s.eid = _eid;
+end $law$;
+
+-- The entry that this call of a run is bound to, from its first asking on: a later epoch is for later calls. Locked, and made if missing.
+create function fencepost.bind_entry_(_rid bigint, _name text, _ordinal integer, _key text, _epoch text, _now timestamptz) returns bigint
+language plpgsql volatile as $law$
+declare v_eid bigint; v_org text;
+begin
+  select r.org into v_org from fencepost.run r where r.rid = _rid;
+  loop                                    -- again, if it was forgotten between two statements
+    select a.eid into v_eid from fencepost.asker a where a.rid = _rid and a.name = _name and a.ordinal = _ordinal;
+    if v_eid is null then
+      insert into fencepost.shared (org, name, key, epoch, made_at, asked_at) values (v_org, _name, _key, _epoch, _now, _now)
+      on conflict (org, name, key, epoch) do nothing;
+      select s.eid into v_eid from fencepost.shared s where s.org = v_org and s.name = _name and s.key = _key and s.epoch = _epoch;
+    end if;
+    perform from fencepost.shared s where s.eid = v_eid for no key update;
+    exit when found;
+    delete from fencepost.asker a where a.rid = _rid and a.name = _name and a.ordinal = _ordinal and a.eid = v_eid;
+  end loop;
+  update fencepost.shared s set asked_at = _now where s.eid = v_eid and s.asked_at < _now - interval '1 hour';
+  return v_eid;
+end $law$;
+
+-- Writes the asking call's own boundary: its mark, or what it was given.
+create function fencepost.write_asked_(h fencepost.held_, _name text, _ordinal integer, _state text, _fence uuid, _hash text, _repeatable boolean,
+  _value text, _until timestamptz, _now timestamptz) returns integer language plpgsql volatile as $law$
+-- unfenced: the caller came through the gate and holds the row.
+declare v_mark boolean := _state = 'marked';
+begin
+  insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, seq, number, fence, hash, repeatable, value, until, at, opened_at)
+  values (h.rid, 'step', _name, _ordinal, _state, case when v_mark then h.seq + 1 end, case when not v_mark then h.seq + 1 end, h.number, _fence, _hash,
+          _repeatable, _value, _until, _now, case when v_mark then _now end)
+  on conflict (rid, kind, name, ordinal) do update
+     set state = excluded.state, opened_seq = coalesce(excluded.opened_seq, b.opened_seq), seq = excluded.seq, number = excluded.number, fence = excluded.fence,
+         hash = excluded.hash, repeatable = excluded.repeatable, value = excluded.value, until = excluded.until, loose = false, at = excluded.at,
+         opened_at = coalesce(excluded.opened_at, b.opened_at);
+  update fencepost.task t set seq = t.seq + 1, losses = case when v_mark then t.losses else 0 end where t.rid = h.rid;
+  return h.seq + 1;
+end $law$;
+
+-- `_again`: the look-up of the asker permits to take an unknown over. Answers: marked (run it; `root` is what its key is made of) · given
+-- (then seq, state, value: the call's record) · wait (a signal of the name `_wait` will come) · unknown (then `gone_ms`: since when the
+-- death of the mark's holder is confirmed, null while it is not) · stale · cancelled.
+create function fencepost.ask_shared(_rid bigint, _fence uuid, _name text, _ordinal integer, _hash text, _key text, _epoch text, _repeatable boolean,
+  _timeout_ms bigint, _wait text, _again boolean)
+returns table (answer text, seq integer, state text, value text, root uuid, gone_ms bigint) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); h fencepost.held_ := (fencepost.hold_(array[_rid], array[_fence], '{}'))[1]; own record; j record;
+  v_eid bigint; v_how text;
+begin
+  if h.how <> 'held' or h.state = 'cancelling' then
+    return query select case h.how when 'held' then 'cancelled' else h.how end, null::integer, null::text, null::text, null::uuid, null::bigint; return;
+  end if;
+  select b.state, b.seq, b.value, b.fence, b.repeatable into own from fencepost.boundary b
+   where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal;
+  if own.state in ('kept', 'failed') then return query select 'given', own.seq, own.state, own.value, null::uuid, null::bigint; return; end if;
+  v_eid := fencepost.bind_entry_(_rid, _name, _ordinal, _key, _epoch, v_now);
+  select * into j from fencepost.judge_entry_(v_eid);
+  v_how := j.how;
+  -- A mark of this very call that nobody else answers for (a redrive brought it along): free for others, unknown here.
+  if v_how = 'free' and own.state = 'marked' and not own.repeatable and own.fence is distinct from _fence then v_how := 'unknown'; end if;
+  if v_how = 'unknown' and _again then v_how := 'free'; end if;
+  if v_how = 'held' and j.rid = _rid and j.ordinal = _ordinal and j.fence = _fence then
+    v_how := 'mine';
+  elsif v_how = 'free' then
+    perform fencepost.write_asked_(h, _name, _ordinal, 'marked', _fence, _hash, _repeatable, null, v_now + _timeout_ms * interval '1 ms', v_now);
+    update fencepost.shared s set rid = _rid, ordinal = _ordinal, marker = h.holder, left_as = null, value = null where s.eid = v_eid;
+  elsif v_how = 'kept' then
+    seq := fencepost.write_asked_(h, _name, _ordinal, 'kept', _fence, _hash, _repeatable, j.value, null, v_now);
+    delete from fencepost.asker a where a.rid = _rid and a.name = _name and a.ordinal = _ordinal;
+    return query select 'given', seq, 'kept', j.value, null::uuid, null::bigint; return;
+  elsif v_how = 'unknown' then
+    -- The call bears the mark of whoever may have done it: its run has an unknown, and says so (40.6).
+    if own.state is distinct from 'marked' then
+      perform fencepost.write_asked_(h, _name, _ordinal, 'marked', j.fence, _hash, false, null, null, v_now);
+    end if;
+    -- The run that left it has ended: from now on this one answers for it, for somebody must be able to (85.5).
+    update fencepost.shared s set rid = _rid, ordinal = _ordinal, left_as = null
+     where s.eid = v_eid and j.how = 'unknown' and not exists (select from fencepost.task t where t.rid = s.rid);
+  end if;
+  insert into fencepost.asker (rid, name, ordinal, eid, how, wait)
+  values (_rid, _name, _ordinal, v_eid, case v_how when 'held' then 'waits' when 'unknown' then 'told' else 'holds' end, _wait)
+  on conflict (rid, name, ordinal) do update set how = excluded.how, wait = excluded.wait;
+  return query
+  select case v_how when 'held' then 'wait' when 'unknown' then 'unknown' else 'marked' end, null::integer, null::text, null::text, s.root,
+         (select greatest(0, extract(epoch from v_now - i.gone_at) * 1000)::bigint from fencepost.incarnation i where i.id = s.marker and i.gone_at is not null)
+    from fencepost.shared s where s.eid = v_eid;
+end $law$;
+
+-- How the entry of a call stands, for whoever replays it: nothing is written. No row: the call is bound to none.
+create function fencepost.peek_shared(_rid bigint, _name text, _ordinal integer) returns table (how text, root uuid, gone_ms bigint) language sql stable as $law$
+  select j.how, s.root,
+         (select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint from fencepost.incarnation i where i.id = s.marker and i.gone_at is not null)
+    from fencepost.asker a
+    cross join lateral fencepost.judge_entry_(a.eid) j
+    join lateral (select s.* from fencepost.shared s where s.eid = a.eid limit 1) s on true
+   where a.rid = _rid and a.name = _name and a.ordinal = _ordinal
+$law$;
+
 -- 60_suspension.sql: waiting without holding anything.
 --
 -- LAW    60.1   parking is one transaction: wait armed, holder given back, event recorded
@@ -1897,7 +2063,7 @@ end $law$;
 --        85.2   a verdict is conditional on the row it was decided on, under that row's lock; it never claims
 --        85.3   from silence: a full lease observed by this observer's incarnation, counted anew after it was deaf; or proof of death
 --        85.4   recovery needs no queue: any worker's beat does it, in bounded pieces; what a fault cuts off the next beat finds
---        85.5   how the unknown is resolved: 87_resolution
+--        85.5   how the unknown is resolved: 87_resolution; whoever was told of another run's goes on when that is
 --        85.6   sweeps are bounded, skip what is locked, and page on
 --        85.7   one rule of loss: replay | fail | ask, as stored at admission
 --        40.9   a beat names its incarnation; an ended one is told `buried`
@@ -2016,6 +2182,7 @@ begin
 
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
   v_reaped := v_reaped + fencepost.reap_late_(v_now);
+  perform fencepost.wake_askers_(v_now, 500);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
   perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
   perform fencepost.end_graces_(v_now);
@@ -2150,6 +2317,58 @@ begin
    where x.rid = _rid returning x.seq, x.number, x.lane into t;
   insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq, _now, 'run.woken', nullif(t.number, 0));
   perform fencepost.rouse_(t.lane, 1);
+end $law$;
+
+-- 50.9. Who waits for an entry of the organisation that nobody holds any more is woken by a signal: all of them where it is kept, or unknown;
+-- of those who could take it on, one, and the next at the next sweep, should that one never come. Who was told that it is unknown, and
+-- ended so, asks again once it is resolved. What is locked is passed over: the next sweep finds it. Returns how many.
+create function fencepost.wake_askers_(_now timestamptz, _most integer) returns integer language plpgsql volatile as $law$
+declare a record; t record; v_n integer := 0;
+begin
+  if not exists (select from fencepost.asker x where x.how in ('waits', 'told')) then return 0; end if;
+  for a in
+    select x.* from (
+      select x.*, j.how as stands, k.rid as living, row_number() over (partition by x.eid, k.rid is null order by x.rid, x.ordinal) as nth
+        from (select distinct x.eid from fencepost.asker x where x.how in ('waits', 'told')) e
+        cross join lateral fencepost.judge_entry_(e.eid) j
+        join fencepost.asker x on x.eid = e.eid
+        left join fencepost.task k on k.rid = x.rid
+       where k.rid is null and x.how in ('waits', 'told')
+          or x.how = 'waits' and j.how <> 'held'
+          or x.how = 'told' and j.how in ('kept', 'free') and k.state = 'unknown') x
+     where x.living is null or x.stands <> 'free' or x.nth = 1
+     order by x.rid, x.ordinal limit _most loop
+    if a.living is null then
+      delete from fencepost.asker x where x.rid = a.rid and x.name = a.name and x.ordinal = a.ordinal;
+      continue;
+    end if;
+    perform from fencepost.task x where x.rid = a.rid for no key update skip locked;
+    continue when not found;
+    select x.state, x.park, x.seq, x.number into t from fencepost.task x where x.rid = a.rid;
+    if a.how = 'told' then
+      continue when t.state is distinct from 'unknown';
+      update fencepost.boundary b set state = 'again', until = null, at = _now
+       where b.rid = a.rid and b.kind = 'step' and b.name = a.name and b.ordinal = a.ordinal and b.state = 'marked' and not b.repeatable;
+    end if;
+    update fencepost.asker x set how = 'woken' where x.rid = a.rid and x.name = a.name and x.ordinal = a.ordinal and x.how = a.how;
+    continue when not found;
+    v_n := v_n + 1;
+    if a.how = 'told' then
+      if not fencepost.has_unknown_(a.rid) then perform fencepost.unpark_(a.rid, _now); end if;
+      continue;
+    end if;
+    insert into fencepost.signal (rid, name, payload, sent_at) values (a.rid, a.wait, 'null', _now);
+    update fencepost.task x set seq = t.seq + 1 where x.rid = a.rid;
+    insert into fencepost.event (rid, seq, at, type, number, data) values (a.rid, t.seq + 1, _now, 'signal.sent', nullif(t.number, 0), jsonb_build_object('name', a.wait));
+    if t.state = 'parked' and t.park = 'wait' then perform fencepost.settle_(a.rid, _now); else perform fencepost.hint_(a.rid); end if;
+  end loop;
+  return v_n;
+end $law$;
+
+-- The same at once, for a worker that has just kept one.
+create function fencepost.wake_askers() returns integer language plpgsql volatile as $law$
+begin
+  return fencepost.wake_askers_(fencepost.enter_(), 500);
 end $law$;
 
 -- An operator's word: a run parked on its code is tried again, one that waits in the line for an hour is due now.
@@ -2512,7 +2731,9 @@ $law$;
 --
 -- LAW    95.1   only terminal rows older than the policy and free of live references go, in bounded batches that always progress;
 --               nothing parked or unknown, however old, is touched; scratch (rows, boundaries, signals) goes first, the ledger outlives it
--- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher
+--        50.9   what an organisation's runs share outlives the run that did it, until a later epoch has taken its place
+--        50.7   a mark that is forgotten with its run stays unknown to whoever asks for it
+-- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher, shared, asker
 --
 -- A run is referenced while a descendant or its parent lives, or while a redrive of it has not ended.
 
@@ -2540,6 +2761,14 @@ begin
      order by o.ended_at limit _most) x;
   forgotten := coalesce(cardinality(v_old), 0);
   if forgotten > 0 then
+    update fencepost.shared s
+       set left_as = case when b.state = 'kept' then 'kept' when b.state = 'marked' and not b.repeatable then 'unknown' end,
+           value = case when b.state = 'kept' then b.value end, rid = null, ordinal = null
+      from (select s.eid, b.state, b.repeatable, b.value from fencepost.shared s
+              left join fencepost.boundary b on b.rid = s.rid and b.kind = 'step' and b.name = s.name and b.ordinal = s.ordinal
+             where s.rid = any (v_old)) b
+     where s.eid = b.eid;
+    delete from fencepost.asker a where a.rid = any (v_old);
     select array_agg(m.mid) into v_mids from fencepost.map m where m.rid = any (v_old);
     delete from fencepost.row r where r.mid = any (v_mids);
     delete from fencepost.map m where m.rid = any (v_old);
@@ -2551,6 +2780,13 @@ begin
     delete from fencepost.outcome o where o.rid = any (v_old);
     delete from fencepost.run r where r.rid = any (v_old);
   end if;
+  delete from fencepost.shared s where s.eid = any (array(
+    select s.eid from fencepost.shared s
+     where s.asked_at < v_now - _runs_s * interval '1 s'
+       and exists (select from fencepost.shared n where n.org = s.org and n.name = s.name and n.epoch <> s.epoch and n.made_at > s.made_at)
+       and not exists (select from fencepost.task t where t.rid = s.rid)
+       and not exists (select from fencepost.asker a join fencepost.task t on t.rid = a.rid where a.eid = s.eid)
+     order by s.asked_at limit _most for update skip locked));
   delete from fencepost.watcher w where w.until < v_now;
   delete from fencepost.incarnation i where i.id = any (array(
     select i.id from fencepost.incarnation i where i.ended_at < v_now - _runs_s * interval '1 s'
