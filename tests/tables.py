@@ -57,7 +57,7 @@ def mapping(app: App, effects: Effects, table: Table, *, repeatable: bool = Fals
     step = app.step(repeatable=repeatable)(locate)
 
     async def flow(ctx: Context) -> dict[str, Any]:
-        mapped = await ctx.map(step, table, key="ident", **{"concurrency": 4, **options})
+        mapped = await ctx.map(step, table, **{"key": "ident", "concurrency": 4, **options})
         found = [value["south"] async for value in mapped]
         failed = {key: str(error) async for key, error in mapped.failures()}
         return {
