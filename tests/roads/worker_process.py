@@ -71,6 +71,29 @@ def hang(word: str) -> None:
     threading.Event().wait()
 
 
+@app.step(scope="org", epoch="one", repeatable=True)
+async def lent(word: str) -> str:
+    """As `hold`, for the whole organisation."""
+    await hold(word)
+    return f"{word} by {os.getpid()}"
+
+
+@app.step(scope="org", epoch="one")
+async def lent_once(word: str) -> str:
+    """The same, and not repeatable."""
+    return await lent(word)
+
+
+@app.workflow()
+async def lending(ctx: Context, word: str) -> str:
+    return await ctx.step(lent, word)
+
+
+@app.workflow()
+async def lending_once(ctx: Context, word: str) -> str:
+    return await ctx.step(lent_once, word)
+
+
 @app.workflow()
 async def quick(ctx: Context, word: str) -> str:
     return await ctx.step(note, word)
