@@ -77,8 +77,8 @@ MUTANTS = [
         "where",
         BAD,
     ),
-    Mutant("a name has no control characters", ADMISSION, " and _org || _id || _name !~ '[[:cntrl:]]'", "", BAD),
-    Mutant("a name is not blank", ADMISSION, " and '' not in (btrim(_org), btrim(_id), btrim(_name))", "", BAD),
+    Mutant("a name has no control characters", "00_ground.sql", " and _org || _id || _name !~ '[[:cntrl:]]'", "", BAD),
+    Mutant("a name is not blank", "00_ground.sql", " and '' not in (btrim(_org), btrim(_id), btrim(_name))", "", BAD),
     Mutant(
         "no source is api",
         ADMISSION,

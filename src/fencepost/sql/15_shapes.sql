@@ -12,25 +12,87 @@
 -- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
 -- partial indexes that match each query exactly, and is deleted by the terminal write: finished work costs a claim nothing.
 
+-- A constraint's text is parsed anew by every statement that writes its table: a list of forty words cost five times what the write
+-- itself costs, measured. So the lists and shapes of the hot tables stand in functions, which a session reads once.
+create function fencepost.is_run_(_org text, _id text, _name text, _kind text, _on_lost text, _priority integer) returns boolean language plpgsql immutable as $law$
+begin
+  return fencepost.good_names_(_org, _id, _name) and _kind in ('workflow', 'plan') and _on_lost in ('replay', 'fail', 'ask')
+     and _priority between -1000000 and 1000000;
+end $law$;
+
+create function fencepost.is_task_(_state text, _number integer, _tries integer, _losses integer, _seq integer, _fence uuid, _holder uuid,
+  _request bigint, _claimed_at timestamptz, _begun boolean, _park text, _code_digest text, _unknown text, _cancel_until timestamptz,
+  _due_at timestamptz, _claim_by timestamptz, _on_lost text) returns boolean language plpgsql immutable as $law$
+begin
+  return _state in ('queued', 'running', 'parked', 'cancelling', 'unknown')
+     and _on_lost in ('replay', 'fail', 'ask')
+     and (_park is null or _park in ('wait', 'code'))
+     and _number >= _tries and _tries >= 0 and _losses >= 0 and _seq >= 1
+     and (_fence is null) = (_holder is null) and (_fence is null) = (_claimed_at is null) and (_fence is null) = (_request is null)
+     and (not _begun or _fence is not null)
+     and (_state = 'unknown') = (_unknown is not null)
+     and (_state = 'parked') = (_park is not null)
+     and (_state = 'cancelling') = (_cancel_until is not null)
+     and case _state when 'queued' then _fence is null
+                     when 'running' then _fence is not null and _due_at is null
+                     when 'parked' then _fence is null and (_park = 'wait' or _due_at is null)
+                     when 'unknown' then _fence is null and _due_at is null
+                     when 'cancelling' then _due_at is null end
+     and (_claim_by is null or (_state = 'queued' and _number = 0))
+     and (_code_digest is null or _park = 'code');
+end $law$;
+
+create function fencepost.is_boundary_(_kind text, _state text, _ordinal integer, _opened_seq integer, _seq integer) returns boolean language plpgsql immutable as $law$
+begin
+  return _kind in ('step', 'map', 'sleep', 'signal', 'child', 'value')
+     and _state in ('marked', 'kept', 'failed', 'armed', 'arrived', 'timed_out', 'cancelled', 'open', 'set_aside', 'again')
+     and _ordinal >= 1
+     and ((_state in ('marked', 'armed', 'open', 'again')) = (_seq is null) or _state = 'set_aside')
+     and (_state not in ('marked', 'armed', 'open') or _opened_seq is not null);
+end $law$;
+
+create function fencepost.is_outcome_(_status text, _output text, _error text) returns boolean language plpgsql immutable as $law$
+begin
+  return _status in ('completed', 'failed', 'cancelled')
+     and ((_status = 'failed') = (_error is not null) or _status = 'cancelled')
+     and (_output is null or _status = 'completed');
+end $law$;
+
+create function fencepost.is_attempt_(_number integer, _ended text) returns boolean language plpgsql immutable as $law$
+begin
+  return _number >= 1 and _ended in ('finished', 'parked', 'deferred', 'given_back', 'lost', 'retrying', 'unknown');
+end $law$;
+
+create function fencepost.is_event_(_type text) returns boolean language plpgsql immutable as $law$
+begin
+  return _type in (
+    'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved', 'run.completed', 'run.failed', 'run.cancelled',
+    'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost', 'attempt.retrying',
+    'attempt.unfit', 'signal.sent', 'late.accepted',
+    -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
+    'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
+    'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped');
+end $law$;
+
 create table fencepost.run (
   rid          bigint generated always as identity primary key,
-  org          text not null check (length(org) between 1 and 200 and btrim(org) <> ''),
-  id           text not null check (length(id) between 1 and 200 and btrim(id) <> ''),
-  kind         text not null check (kind in ('workflow', 'plan')),
-  name         text not null check (length(name) between 1 and 200 and btrim(name) <> ''),
+  org          text not null,
+  id           text not null,
+  kind         text not null,
+  name         text not null,
   lane         integer not null,
   release      text not null,
   source       text not null,
-  priority     integer not null check (priority between -1000000 and 1000000),
+  priority     integer not null,
   input        text not null,
   contract     jsonb not null default '{}',
-  on_lost      text not null check (on_lost in ('replay', 'fail', 'ask')),
+  on_lost      text not null,
   parent       bigint,
   origin       bigint,
   key_root     uuid not null,
   submitted_at timestamptz not null,
   unique (org, id),
-  check (org || id || name !~ '[[:cntrl:]]')
+  check (fencepost.is_run_(org, id, name, kind, on_lost, priority))
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
 create index run_origin on fencepost.run (origin) where origin is not null;
@@ -40,7 +102,7 @@ create table fencepost.task (
   rid            bigint primary key,
   lane           integer not null,
   org            text not null,
-  state          text not null check (state in ('queued', 'running', 'parked', 'cancelling', 'unknown')),
+  state          text not null,
   priority       integer not null,
   ready_at       timestamptz not null,
   turn_at        timestamptz not null,      -- ready_at - priority x 60 s: its place in the organisation's line (20.9)
@@ -57,28 +119,17 @@ create table fencepost.task (
   request        bigint,
   claimed_at     timestamptz,
   begun          boolean not null default false,
-  park           text check (park in ('wait', 'code')),
+  park           text,
   code_digest    text,                      -- parked on its code: the digest that did not fit (50.4)
   unknown        text,
   cancel_reason  text,
   cancel_until   timestamptz,
   trouble        text,                      -- the error shown while unknown, deferred or parked on its code
   progress       text,
-  on_lost        text not null check (on_lost in ('replay', 'fail', 'ask')),
+  on_lost        text not null,
   parent         bigint,
-  check (number >= tries and tries >= 0 and losses >= 0 and seq >= 1),
-  check ((fence is null) = (holder is null) and (fence is null) = (claimed_at is null) and (fence is null) = (request is null)),
-  check (not begun or fence is not null),
-  check ((state = 'unknown') = (unknown is not null)),
-  check ((state = 'parked') = (park is not null)),
-  check ((state = 'cancelling') = (cancel_until is not null)),
-  check (case state when 'queued' then fence is null
-                    when 'running' then fence is not null and due_at is null
-                    when 'parked' then fence is null and (park = 'wait' or due_at is null)
-                    when 'unknown' then fence is null and due_at is null
-                    when 'cancelling' then due_at is null end),
-  check (claim_by is null or (state = 'queued' and number = 0)),
-  check (code_digest is null or park = 'code')
+  check (fencepost.is_task_(state, number, tries, losses, seq, fence, holder, request, claimed_at, begun, park, code_digest, unknown, cancel_until,
+                            due_at, claim_by, on_lost))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- The claim's line. Parked, delayed, suspect and finished work is in no claim index.
@@ -93,7 +144,7 @@ create index task_code on fencepost.task (lane) where park = 'code';
 
 create table fencepost.outcome (
   rid      bigint primary key,
-  status   text not null check (status in ('completed', 'failed', 'cancelled')),
+  status   text not null,
   output   text,
   error    text,
   number   integer not null,
@@ -101,32 +152,32 @@ create table fencepost.outcome (
   fence    uuid,
   seq      integer not null,
   ended_at timestamptz not null,
-  check ((status = 'failed') = (error is not null) or status = 'cancelled'),
-  check (output is null or status = 'completed')
+  check (fencepost.is_outcome_(status, output, error))
 );
 create index outcome_ended on fencepost.outcome (ended_at);
 
 -- The history of legs, written at a leg's end, with the answer its fence was given (80.2).
 create table fencepost.attempt (
   rid        bigint not null,
-  number     integer not null check (number >= 1),
+  number     integer not null,
   fence      uuid not null,
   holder     uuid not null,
   claimed_at timestamptz not null,
   ended_at   timestamptz not null,
-  ended      text not null check (ended in ('finished', 'parked', 'deferred', 'given_back', 'lost', 'retrying', 'unknown')),
+  ended      text not null,
   begun      boolean not null,
   reason     text,
-  primary key (rid, number)
+  primary key (rid, number),
+  check (fencepost.is_attempt_(number, ended))
 );
 create index attempt_holder on fencepost.attempt (holder);
 
 create table fencepost.boundary (
   rid        bigint not null,
-  kind       text not null check (kind in ('step', 'map', 'sleep', 'signal', 'child', 'value')),
+  kind       text not null,
   name       text not null,
-  ordinal    integer not null check (ordinal >= 1),
-  state      text not null check (state in ('marked', 'kept', 'failed', 'armed', 'arrived', 'timed_out', 'cancelled', 'open', 'set_aside', 'again')),
+  ordinal    integer not null,
+  state      text not null,
   opened_seq integer,                       -- marked, armed or opened
   seq        integer,                       -- resolved: results reach the code in this order (50.4)
   number     integer not null,              -- the attempt that wrote it last
@@ -141,8 +192,7 @@ create table fencepost.boundary (
   at         timestamptz not null,
   opened_at  timestamptz,
   primary key (rid, kind, name, ordinal),
-  check ((state in ('marked', 'armed', 'open', 'again')) = (seq is null) or state = 'set_aside'),
-  check (state not in ('marked', 'armed', 'open') or opened_seq is not null)
+  check (fencepost.is_boundary_(kind, state, ordinal, opened_seq, seq))
 );
 create index boundary_armed on fencepost.boundary (rid) where state = 'armed';
 create index boundary_child on fencepost.boundary (child) where child is not null;
@@ -287,13 +337,7 @@ create table fencepost.event (
   rid    bigint not null,
   seq    integer not null,
   at     timestamptz not null,
-  type   text not null check (type in (     -- compared one by one: what every run has stands first
-    'run.admitted', 'attempt.claimed', 'run.completed', 'attempt.parked', 'run.woken', 'attempt.begun', 'run.failed',
-    'run.recovered', 'run.cancelling', 'run.unknown', 'run.resolved', 'run.cancelled',
-    'attempt.deferred', 'attempt.given_back', 'attempt.lost', 'attempt.retrying', 'attempt.unfit', 'signal.sent', 'late.accepted',
-    -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
-    'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
-    'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped')),
+  type   text not null check (fencepost.is_event_(type)),
   number integer,                           -- the attempt it belongs to
   data   jsonb,
   tx     bigint not null default (pg_current_xact_id()::text::bigint),
@@ -302,15 +346,16 @@ create table fencepost.event (
 -- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing.
 create index event_tx on fencepost.event using brin (tx);
 
--- The trigger's list is generated from `move`; a test compares the two. AFTER, so that it locks nothing of its own.
+-- Its list is generated from `move`; a test compares the two.
+create function fencepost.may_move_(text, text) returns boolean language plpgsql immutable as $law$ begin return false; end $law$;
 do $law$ begin
-  execute format($t$create trigger task_moves after update on %s for each row when (
-    (old.state <> new.state and (old.state, new.state) not in (%s)) or new.number < old.number or new.seq < old.seq or new.rid <> old.rid)
-    execute function %s$t$,
-    'fencepost.task'::regclass,
-    (select string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes) from fencepost.move m),
-    'fencepost.refuse_move_()'::regprocedure);
+  execute format('create or replace function %s(text, text) returns boolean language plpgsql immutable as %L', 'fencepost.may_move_'::regproc,
+    (select format('begin return ($1, $2) in (%s); end', string_agg(format('(%L,%L)', m.was, m.becomes), ',' order by m.was, m.becomes)) from fencepost.move m));
 end $law$;
+-- AFTER, so that it locks nothing of its own.
+create trigger task_moves after update on fencepost.task for each row when (
+    (old.state <> new.state and not fencepost.may_move_(old.state, new.state)) or new.number < old.number or new.seq < old.seq or new.rid <> old.rid)
+  execute function fencepost.refuse_move_();
 
 -- A task leaves only to an outcome, by a move the table knows. Once a statement, not once a row.
 create function fencepost.refuse_leaving_() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $law$

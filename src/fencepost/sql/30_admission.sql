@@ -119,12 +119,6 @@ create function fencepost.good_name_(_name text) returns boolean language sql im
   select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
 $law$;
 
--- The same for three at once, with one look for control characters: what the constraints of `run` say.
-create function fencepost.good_names_(_org text, _id text, _name text) returns boolean language sql immutable as $law$
-  select length(_org) between 1 and 200 and length(_id) between 1 and 200 and length(_name) between 1 and 200
-     and '' not in (btrim(_org), btrim(_id), btrim(_name)) and _org || _id || _name !~ '[[:cntrl:]]'
-$law$;
-
 -- 30.5. The entry continues the numbers and the sequence that the run's history already used.
 create function fencepost.reenter_(_orgs text[], _ids text[], _now timestamptz) returns bigint[] language plpgsql volatile as $law$
 declare v_run record; v_seq integer; v_fixed bigint[] := '{}';
