@@ -13,13 +13,16 @@ PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format laws races crash bench docs mutants lock clean
+.PHONY: help demo demo-enrich test check format laws races crash bench docs mutants lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.runtime ## real data through real workers that are killed half-way; ARGS="--json" for one object
 	@$(VENV)/bin/fencepost demo $(ARGS)
+
+demo-enrich: $(VENV)/.runtime ## three paid services over real airports, a worker killed in the middle; nobody is paid twice
+	@$(PY) -m examples.enrich $(ARGS)
 
 test: $(VENV)/.dev ## every test but the long campaigns; ARGS goes to pytest
 	@$(PYTEST) -n $(JOBS) tests $(ARGS)

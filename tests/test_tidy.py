@@ -349,13 +349,13 @@ def targets() -> dict[str, bool]:
     makefile = text(ROOT / "Makefile")
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony
-    helped = set(re.findall(r"^([a-z]+):[^#\n]*## \S", makefile, re.MULTILINE))
+    helped = set(re.findall(r"^([a-z-]+):[^#\n]*## \S", makefile, re.MULTILINE))
     return {target: target in helped for target in phony.group(1).split()}
 
 
 def test_every_make_target_has_its_line_of_help() -> None:
     assert [target for target, helped in targets().items() if not helped] == []
-    asked_for = set(re.findall(r"^([a-z]+):", text(ROOT / "Makefile"), re.MULTILINE))
+    asked_for = set(re.findall(r"^([a-z-]+):", text(ROOT / "Makefile"), re.MULTILINE))
     assert asked_for <= set(targets()), "a target a person may ask for is in .PHONY"
 
 
@@ -365,7 +365,7 @@ def test_every_make_command_that_the_pages_show_exists() -> None:
         (name(page), target)
         for page in pages
         for block in re.findall(r"```[a-z]*\n.*?```|`[^`\n]+`", text(page), re.DOTALL)
-        for target in re.findall(r"(?:^|[`\n])\s*(?:\$ )?make ([a-z]+)", block)
+        for target in re.findall(r"(?:^|[`\n])\s*(?:\$ )?make ([a-z-]+)", block)
     }
     assert {("README.md", "demo"), ("README.md", "test")} <= shown
     assert [f"{page}: make {target}" for page, target in sorted(shown) if target not in targets()] == []

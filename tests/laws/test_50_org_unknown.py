@@ -29,6 +29,8 @@ async def unknown_to_two(driver: Driver, world: World) -> tuple[str, str]:
     await driver.run_until(first, "unknown")
     second = await driver.start(world.flow, "a")
     await driver.run_until(second, "unknown")
+    await driver.beat()
+    assert (await driver.show(second))["status"] == "unknown", "nobody is woken to be told the same again"
     return first, second
 
 
@@ -150,12 +152,19 @@ async def test_when_the_run_that_left_it_has_ended_the_next_asker_answers_for_it
 async def test_a_call_stays_with_the_epoch_of_its_first_asking(driver: Driver, app: App, effects: Effects) -> None:
     """50.9, 50.2 A mark of November is no permission to do it again in December."""
     epoch = "2026-11"
-    world = World(app, effects, epoch=lambda: epoch)
+    asked: list[str] = []
+
+    async def find(key: str, domain: str) -> Any:
+        asked.append(key)
+        return Unknown()
+
+    world = World(app, effects, epoch=lambda: epoch, lookup=find)
     first = await driver.start(world.flow, "a")
     await driver.lose_at("step.end")
     epoch = "2026-12"
     await driver.run_until(first, "unknown")
     assert effects.all() == ["a"]
+    assert set(asked) == set(world.keys), "it is looked up by November's key"
     later = await driver.start(world.flow, "a")
     await driver.run_until(later)
     assert (await driver.output(later), effects.all()) == ("price 2 of a", ["a", "a"])
