@@ -99,7 +99,7 @@ async def test_a_migration_behind_a_dump_stops_nobody_for_long_and_is_applied_on
     for times in took:
         assert isinstance(times, list), times
         slowest = max(slowest, *times)
-    assert slowest < 5.0, "a call stood behind one short wait of the migration, not behind the dump"
+    assert slowest < 10.0, "a call stood behind one short wait of the migration, not behind the dump"
     assert await broken(admin) == {}
 
 
