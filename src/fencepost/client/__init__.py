@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
@@ -100,7 +100,7 @@ class Client:
 
         `bounded` False: the claim bound of the source does not apply, as inside a transaction (30.7, 30.8).
         """
-        run_id = id if id is not None else f"{workflow.name[:160]}-{uuid.uuid4().hex}"
+        run_id = id if id is not None else f"{workflow.name[:160]}-{secrets.token_hex(16)}"
         judge_words(run_id, org, source)
         bounded = bounded and conn is None
         launch = await self._launch(workflow, text, run_id, org, source, priority, delay, bounded=bounded)
@@ -121,7 +121,7 @@ class Client:
         admitted all the same, and the first refusal is raised: repeat the call with the same ids. Raises as `start` does.
         """
         texts = [as_given(value, workflow.input_type) for value in inputs]
-        names = list(ids) if ids is not None else [f"{workflow.name[:160]}-{uuid.uuid4().hex}" for _ in texts]
+        names = list(ids) if ids is not None else [f"{workflow.name[:160]}-{secrets.token_hex(16)}" for _ in texts]
         if len(names) != len(texts):
             raise LaunchRefused(f"{len(texts)} inputs need as many ids, not {len(names)}")
         for name in names:
