@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 
 import pyarrow.parquet as pa_parquet
 import pytest
@@ -33,6 +34,26 @@ async def pay(row: dict[str, str]) -> dict[str, str]:
 async def payday(ctx: Context, n: int) -> int:
     mapped = await ctx.map(pay, Csv("in.csv"), key="n", tolerance=0.2, concurrency=50)
     return mapped.completed
+"""
+
+
+SLOW = """
+import asyncio
+
+from fencepost import App, Context, Csv
+
+app = App("sheet")
+
+
+@app.step(repeatable=True)
+async def pay(row: dict[str, str]) -> str:
+    await asyncio.sleep(0.1)
+    return row["n"]
+
+
+@app.workflow()
+async def payday(ctx: Context, n: int) -> int:
+    return (await ctx.map(pay, Csv("in.csv"), key="n", concurrency=3)).completed
 """
 
 
@@ -154,3 +175,17 @@ async def test_a_watch_may_leave_the_rows_out(shop: Shop, paid: Said) -> None:
     assert said.lines == [event for event in every if not event["type"].startswith("row.")]
     assert len(every) > len(said.lines) + 40
     assert "row." not in paid.err
+
+
+async def test_without_a_terminal_rows_are_told_now_and_then(shop: Shop) -> None:
+    """A line with how many of how many, the rate, and what is left; the same count is not said twice."""
+    (shop.place / "sheet.py").write_text(SLOW)
+    (shop.place / "in.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(60)))
+    (shop.place / "sitecustomize.py").write_text("import fencepost.cli.progress as p\np.LINE_SECONDS = 0.3\n")
+    shop.environ["PYTHONPATH"] = str(shop.place)
+    said = await shop("run", "sheet:payday", "--input", "1", "--here", "--json")
+    assert (said.code, said.object["output"]) == (0, 60)
+    lines = re.findall(r"^(\d+)/60 rows(?:, [\d.,]+/(?:s|min)(?:, \w+ left)?)?$", said.err, re.MULTILINE)
+    assert len(lines) >= 2
+    assert len(set(lines)) == len(lines)
+    assert re.search(r"^\d+/60 rows, [\d.,]+/s, \w+ left$", said.err, re.MULTILINE)

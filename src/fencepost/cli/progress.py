@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fencepost.client import Handle
 
 LOOK_SECONDS: Final = 0.5
+LINE_SECONDS: Final = 15.0  # where there is no bar: a line now and then
 QUIET: Final = ("row.",)  # a map of a thousand rows is a bar, not a thousand lines
 
 Show = Callable[[Event], None]
@@ -51,8 +52,43 @@ async def progress(handle: Handle[Any]) -> AsyncGenerator[Show]:
     if sys.stderr.isatty():
         async with _live(handle) as show:
             yield show
-    else:
+        return
+
+    def tell(_: int, __: int, words: str) -> None:
+        if words.split(",", 1)[0] != told[-1]:
+            told.append(words.split(",", 1)[0])
+            say.words(words)
+
+    told = [""]
+    async with _looking(handle, tell, LINE_SECONDS, first=LINE_SECONDS):
         yield _plain
+
+
+@contextlib.asynccontextmanager
+async def _looking(
+    handle: Handle[Any], tell: Callable[[int, int, str], None], every: float, *, first: float = 0.0
+) -> AsyncGenerator[None]:
+    """Meanwhile the rows of the run are looked at: `tell` is given how many are done, how many there are, and the words."""
+
+    async def look() -> None:
+        pace = Pace()
+        await asyncio.sleep(first)  # waits: who is done by then needs no such line
+        while True:
+            before = time.monotonic()
+            rows = (await document(handle))["rows"]
+            done = rows["completed"] + rows["failed"] + rows["skipped"]
+            if rows["total"]:
+                tell(done, rows["total"], pace.words(done, rows["total"]))
+            # A million rows are not counted twice a second: looking takes a tenth of the time at most.
+            rest = max(every, 9 * (time.monotonic() - before))
+            await asyncio.sleep(rest)  # waits: rows send no notification, and a bar is a picture of now
+
+    looking = asyncio.ensure_future(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 def _plain(event: Event) -> None:
@@ -84,22 +120,8 @@ async def _live(handle: Handle[Any]) -> AsyncGenerator[Show]:
             words = str(event.data.get("name") or event.type)
             view.update(task, description=say.clean(words)[:60])
 
-        async def look() -> None:
-            pace = Pace()
-            while True:
-                before = time.monotonic()
-                doc = await document(handle)
-                rows = doc["rows"]
-                done = rows["completed"] + rows["failed"] + rows["skipped"]
-                if rows["total"]:
-                    view.update(task, total=rows["total"], completed=done, rows=pace.words(done, rows["total"]))
-                # A million rows are not counted twice a second: looking takes a tenth of the time at most.
-                rest = max(LOOK_SECONDS, 9 * (time.monotonic() - before))
-                await asyncio.sleep(rest)  # waits: rows send no notification, and a bar is a picture of now
+        def tell(done: int, total: int, words: str) -> None:
+            view.update(task, total=total, completed=done, rows=words)
 
-        looking = asyncio.ensure_future(look())
-        try:
+        async with _looking(handle, tell, LOOK_SECONDS):
             yield show
-        finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
