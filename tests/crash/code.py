@@ -9,7 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fencepost import App, Context, Retry
+from fencepost import Answer, App, Context, Retry
 from fencepost.authoring import Absent, Found, Step, TimedOut, Unknown, step_key
 from tests.crash import effects
 from tests.crash.boundaries import spot
@@ -64,6 +64,9 @@ ra, rb, rc = again("ra"), again("rb"), again("rc")
 paid = once("paid", lookup=ledger_says, settle=0.05)
 honoured = once("honoured", lookup=ledger_says, key_honoured=True)
 dark = once("dark", lookup=nobody_knows)
+
+
+shared_a, shared_b = once("sa", scope="org", epoch="one"), again("sb", scope="org", epoch="one")
 
 
 @app.step(name="breaks")
@@ -142,6 +145,23 @@ async def poisoned_row(item: dict[str, str]) -> str:
 @app.workflow()
 async def straight(ctx: Context) -> list[str]:
     return [await ctx.step(a1, ctx.run_id), await ctx.step(rb, ctx.run_id)]
+
+
+@app.workflow()
+async def falling(ctx: Context) -> list[str]:
+    """The first is asked and passed over, the second is the answer, the third is never asked."""
+    found = await ctx.waterfall("answer", [a1, rb, c1], ctx.run_id, accept=lambda value: value == "rb")
+    assert isinstance(found, Answer)
+    return [found.provider, await ctx.step(ra, ctx.run_id)]
+
+
+@app.workflow()
+async def sharing(ctx: Context) -> list[str]:
+    return [
+        await ctx.step(shared_a, ctx.run_id),
+        await ctx.step(shared_b, ctx.run_id),
+        await ctx.step(shared_a, ctx.run_id),
+    ]
 
 
 @app.workflow()

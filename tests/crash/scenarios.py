@@ -47,6 +47,8 @@ WORDS: list[Scenario] = [
     Signals("S12c", code.either, output=[1, 2], signals=(("right", 1), ("left", 2)), waits_first=True),
     Scenario("S13", code.five, output=["a", "ra", "b", "rb", "c"], once=("a", "b", "c"), again=("ra", "rb")),
     Scenario("S13m", code.rows, output=["row0", "row1", "row2", "row3", "ra"], once=("row0", "row1", "row2", "row3"), again=("ra",)),
+    Scenario("S13w", code.falling, output=["rb", "ra"], once=("a",), again=("rb", "ra")),
+    Scenario("S13o", code.sharing, output=["sa", "sb", "sa"], once=("sa",), again=("sb",)),
     Scenario("B31", code.twenty, output=[s.name for s in code.twenty_steps], again=tuple(s.name for s in code.twenty_steps), asks=False),
     Changed("S14", code.changing, output=["a", 7, "rb"], once=("a",), again=("rb",), asks=False, doubles=False),
     Cancels("S15q", code.straight, status="cancelled", how={"delay": 3600.0}, healer_works=False),

@@ -201,6 +201,21 @@ DRAWN: dict[str, str] = {
 ├─ value changed v2#1   asked once
 └─ value changed v2#1   asked once
 """,
+    "data plays": """
+├─ map one#1   over [1, 2], size 2, key str
+├─ waterfall
+│  ├─ first
+│  │  ├─ step one#1
+│  │  └─ value waterfall mail: one#1
+│  └─ or else
+│     ├─ step the-other#1
+│     └─ value waterfall mail: the-other#1
+├─ waterfall
+│  └─ first
+│     ├─ step steps?#*
+│     └─ value waterfall mail: steps?#*
+└─ step one#1-3
+""",
     "names that are expressions": """
 ├─ sleep f'nap {n}'?#*   for 0
 ├─ sleep nap 1#1-2   for 0

@@ -270,6 +270,12 @@ CASES: dict[str, str] = {
         if await ctx.changed("v2"):
             ctx.progress(1, 2)
     """,
+    "data plays": """
+        await ctx.batch(one, [1, 2], size=2, key=str)
+        await ctx.waterfall("mail", [one, two], n)
+        await ctx.waterfall("mail", steps, n)
+        await ctx.step(one)
+    """,
     "names that are expressions": """
         await ctx.sleep(f"nap {n}", 0)
         await ctx.sleep("nap 1", 0)

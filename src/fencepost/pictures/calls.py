@@ -65,6 +65,27 @@ def _map(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
     return [_named(verb, "map", call, argument(call, 0, "step"), scope, detail)]
 
 
+def _batch(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
+    rows = argument(call, 1, "rows")
+    over = f"over {text_of(rows, 30)}" if rows is not None else ""
+    detail = ", ".join(part for part in (over, _said(call, "size", "key", "concurrency", "tolerance")) if part)
+    return [_named(verb, "map", call, argument(call, 0, "step"), scope, detail)]
+
+
+def _waterfall(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
+    """Its steps in order, each with its verdict; the first that is accepted is the last that is asked."""
+    name, given = argument(call, 0), argument(call, 1)
+    steps = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
+    arms: list[Arm] = []
+    for node in steps:
+        step = _named(verb, "step", call, node, scope, "")
+        verdict = _named(verb, "value", call, name, scope, "", before="waterfall ")
+        verdict.name, verdict.known = f"{verdict.name}: {step.name}", verdict.known and step.known
+        verdict.high = verdict.high if step.known else None
+        arms.append(Arm("or else" if arms else "first", [step, verdict]))
+    return [Fork("waterfall", arms, call.lineno)]
+
+
 def _sleep(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
     long = argument(call, 1, "duration")
     return [
@@ -114,6 +135,8 @@ def _changed(verb: str, call: ast.Call, scope: Scope) -> list[Item]:
 MAKERS: Final[dict[str, Maker]] = {
     "step": _step,
     "map": _map,
+    "batch": _batch,
+    "waterfall": _waterfall,
     "sleep": _sleep,
     "wait_for": _wait_for,
     "wait_for_first": _first_of,
