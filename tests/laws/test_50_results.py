@@ -134,6 +134,13 @@ async def test_results_that_cannot_be_written_are_refused_before_anything_begins
     assert "there is no folder" in (await driver.error(run))["message"]
     assert effects.all() == []
     folder.mkdir()
+    driver.app = App("tables")
+    (tmp_path / "link.csv").symlink_to(path)
+    run = await driver.start(mapping(driver.app, effects, Csv(path), out=str(tmp_path / "link.csv")))
+    assert await driver.run_one_leg() == "failed"
+    assert "over the table that they are made from" in (await driver.error(run))["message"]
+    assert effects.all() == []
+    driver.app = app
     run = await driver.start(flow)
     with at_point("map.done", lambda _, __: folder.rmdir()):
         assert await driver.run_one_leg() == "failed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 import pytest
 
@@ -10,7 +12,19 @@ from fencepost.db import Database
 from fencepost.steps import Kept, OpenMap
 from fencepost.words import CANCELLING, STALE, Fence
 from tests.support import look, tables
-from tests.support_runs import ERROR, batch, cancel, claim_by, finish, keep, ledger_of, running, villain_of
+from tests.support_runs import (
+    ERROR,
+    batch,
+    cancel,
+    claim_by,
+    finish,
+    holder_of,
+    keep,
+    ledger_of,
+    lose,
+    running,
+    villain_of,
+)
 
 pytestmark = pytest.mark.usefixtures("lawful")
 
@@ -259,3 +273,41 @@ async def test_pages_of_rows_are_bounded_in_bytes_and_miss_none(db: Database) ->
         seen += [(row.index, row.input is None) for row in page]
         after = page[-1].index
     assert seen == [(0, True), (1, False), (2, False)]
+
+
+async def test_rows_of_a_run_are_paged_by_map_and_index(db: Database, admin: asyncpg.Connection) -> None:
+    """50.6 However small the pages: every row once, of all maps or of one, in any state or in these."""
+    mine = await running(db, "paged")
+    mids = [
+        (await opened(db, mine.fence, *"abc", name="first", repeatable=False)).mid,
+        (await opened(db, mine.fence, name="empty")).mid,
+        (await opened(db, mine.fence, *"bcde", name="second")).mid,
+    ]
+    assert await steps.mark_row(db, mine.fence, mids[0], 1) == "marked"
+    assert await steps.keep_row(db, mine.fence, mids[2], 0, "kept", '"x"') == "kept"
+    assert await steps.keep_row(db, mine.fence, mids[2], 2, "failed", ERROR) == "kept"
+
+    async def pages(most: int, max_bytes: int, **asked: Any) -> list[str]:
+        found: list[str] = []
+        after = (0, -1)
+        while page := await steps.read_run_rows(
+            db, "default", "paged", after=after, most=most, max_bytes=max_bytes, **asked
+        ):
+            assert len(page) <= most
+            found += [f"{row.map}.{row.key} {row.state}" for row in page]
+            after = (page[-1].mid, page[-1].index)
+        return found
+
+    every = [
+        "first.a waiting", "first.b running", "first.c waiting",
+        "second.b kept", "second.c waiting", "second.d failed", "second.e waiting",
+    ]  # fmt: skip
+    for most, size in ((1, 10**6), (2, 10**6), (3, 1), (100, 10**6)):
+        assert await pages(most, size) == every
+        assert await pages(most, size, name="second", ordinal=1) == every[3:]
+        assert await pages(most, size, name="second", ordinal=2) == []
+        assert await pages(most, size, states=["waiting", "failed"]) == [
+            row for row in every if not row.endswith(("running", "kept"))
+        ]
+    await lose(db, await holder_of(admin, mine.fence))
+    assert await pages(1, 10**6, states=["unknown"]) == ["first.b unknown"]

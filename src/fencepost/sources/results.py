@@ -149,8 +149,8 @@ class Results:
             self._temporary.unlink()
 
 
-def judge_place(table: Table) -> None:
-    """That a file can be written there. Raises SourceRefused before anything begins."""
+def judge_place(table: Table, source: Table | None = None) -> None:
+    """That a file can be written there, and not over its own source. Raises SourceRefused before anything begins."""
     folder = Path(table.path).parent
     problem = None
     if not folder.is_dir():
@@ -159,6 +159,8 @@ def judge_place(table: Table) -> None:
         problem = "results cannot be written there: it is a folder"
     elif not os.access(folder, os.W_OK):
         problem = f"results cannot be written there: nothing may be written into {str(folder)!r}"
+    elif source is not None and Path(table.path).resolve() == Path(source.path).resolve():
+        problem = "results cannot be written over the table that they are made from"
     if problem is not None:
         raise table.refused(problem)
 

@@ -268,21 +268,27 @@ returns table (kept integer, failed integer, skipped integer, open integer, firs
 $law$;
 
 -- Pages of the rows of a run's maps after (map, index), in that order, for whoever looks: of one map (name, number) or of all, in these
--- states (waiting · running · kept · failed · skipped · unknown · again) or in any. At most `_most` and `_bytes`; an empty page is the end.
+-- states (waiting · running · kept · failed · skipped · unknown · again) or in any. At most `_most` and `_bytes`, of one map at a time: so
+-- the key alone says where a page begins. An empty page is the end.
 create function fencepost.read_run_rows(_org text, _id text, _name text, _ordinal integer, _states text[], _mid bigint, _after integer, _most integer, _bytes integer)
-returns table (mid bigint, map text, ordinal integer, index integer, key text, state text, value text) language sql stable as $law$
-  select p.mid, p.map, p.ordinal, p.index, p.key, p.state, p.value
-    from (select x.*, sum(coalesce(octet_length(x.value), 0)) over w as bytes, row_number() over w as nth
-            from (select m.mid, m.name as map, m.ordinal, w.index, w.key, s.state, w.value
-                    from fencepost.map m
-                    left join fencepost.task t on t.rid = m.rid
-                    join fencepost.row w on w.mid = m.mid and w.index > case when m.mid = _mid then _after else -1 end
-                    cross join lateral (values (case when w.state <> 'marked' then w.state
-                                                     when not w.repeatable and w.fence is distinct from t.fence then 'unknown' else 'running' end)) as s(state)
-                   where m.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and m.mid >= _mid
-                     and (_name is null or m.name = _name) and (_ordinal is null or m.ordinal = _ordinal) and (_states is null or s.state = any (_states))
-                   order by w.mid, w.index limit _most) x
-          window w as (order by x.mid, x.index)) p
-   where p.nth = 1 or p.bytes <= _bytes
-   order by p.mid, p.index
-$law$;
+returns table (mid bigint, map text, ordinal integer, index integer, key text, state text, value text) language plpgsql stable as $law$
+#variable_conflict use_column
+declare m record;
+begin
+  for m in select x.mid, x.name, x.ordinal, t.fence from fencepost.map x left join fencepost.task t on t.rid = x.rid
+            where x.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and x.mid >= _mid
+              and (_name is null or x.name = _name) and (_ordinal is null or x.ordinal = _ordinal) order by x.mid loop
+    return query
+    select m.mid, m.name, m.ordinal, p.index, p.key, p.state, p.value
+      from (select x.*, sum(coalesce(octet_length(x.value), 0)) over w as bytes, row_number() over w as nth
+              from (select w.index, w.key, s.state, w.value from fencepost.row w
+                     cross join lateral (values (case when w.state <> 'marked' then w.state
+                                                      when not w.repeatable and w.fence is distinct from m.fence then 'unknown' else 'running' end)) as s(state)
+                     where w.mid = m.mid and w.index > case when m.mid = _mid then _after else -1 end and (_states is null or s.state = any (_states))
+                     order by w.index limit _most) x
+            window w as (order by x.index)) p
+     where p.nth = 1 or p.bytes <= _bytes
+     order by p.index;
+    if found then return; end if;
+  end loop;
+end $law$;

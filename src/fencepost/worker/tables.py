@@ -71,7 +71,7 @@ class TableRun:
     async def judge(self) -> None:
         """The whole file, before anything begins. Raises SourceRefused."""
         if self.out is not None:
-            judge_place(self.out.table)
+            judge_place(self.out.table, self.table)
         self.judged = await _in_thread(lambda stop: judge(self.table, self.key, stop))
 
     async def recognise(self, recorded: Recorded) -> None:
