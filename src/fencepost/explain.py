@@ -232,6 +232,9 @@ def _armed(doc: Document) -> Iterator[Wait]:
                     *(("its time-out",) if until else ()),
                     command(doc, "cancel"),
                 )
+                if b["name"].startswith("org ") and "#" in b["name"]:  # a call of a step of scope org (law 50.9)
+                    what = f"another run of the organisation, which does step {b['name'][4:]}"
+                    by = ("that run's keeping it, or its loss", command(doc, "cancel"))
             case _:
                 child = {"org": doc["org"], "run_id": b.get("child") or b["name"]}
                 kind, what = "child", f"the end of child run {child['run_id']}"

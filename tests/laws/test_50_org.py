@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fencepost import App, Context, Retry, StepFailed, shared
+from fencepost import App, Context, Retry, StepFailed, explain, shared
 from fencepost.testing import pause_at
 from fencepost.words import STALE, Fence
 from tests.laws.org_world import World, app, driver, effects, world
@@ -71,7 +71,11 @@ async def test_who_asks_while_another_holds_it_parks_and_is_woken_by_its_complet
         driver._holder = None
         assert await driver.run_one_leg() == "parked"
         await driver.beat()
-        assert (await driver.show(second))["status"] == "parked", "nobody has let go"
+        shown = await driver.show(second)
+        assert shown["status"] == "parked", "nobody has let go"
+        assert [wait.what for wait in explain.waits(shown)] == [
+            "another run of the organisation, which does step price#1"
+        ]
         pause.release()
         assert await task == "completed"
     assert (await driver.show(second))["status"] == "queued", "woken by the completion, not by a sweep"

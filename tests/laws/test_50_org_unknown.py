@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fencepost import Absent, App, Found, Unknown, recovery, terminal
+from fencepost import Absent, App, Context, Found, Unknown, recovery, terminal
 from fencepost.testing import pause_at
 from tests.laws.org_world import World, app, driver, effects, world
 from tests.legs import ORG, Driver, Effects
@@ -189,3 +189,43 @@ async def test_a_redrive_into_a_later_epoch_does_not_do_what_its_origin_may_have
     other = await driver.start(world.flow, "a")
     await driver.run_until(other)
     assert effects.all() == ["a", "a"]
+
+
+async def test_told_woken_made_to_wait_and_told_again_a_run_replays_it_all(
+    driver: Driver, app: App, effects: Effects
+) -> None:
+    """50.9, 50.4 Every time that it was told, and every wait between, has its place in the run's history."""
+    world = World(app, effects)
+
+    @app.workflow()
+    async def patient(ctx: Context, domain: str) -> str:
+        found: str = await ctx.step(world.price, domain)
+        await ctx.sleep("nap", 0.01)
+        return found
+
+    first = await driver.start(world.flow, "a")
+    await driver.lose_at("step.end")
+    await driver.run_until(first, "unknown")
+    second = await driver.start(patient, "a")
+    await driver.run_until(second, "unknown")
+    await driver.resolve(first, "price", "again")
+    await driver.beat()
+    leg = await driver.one_leg()
+    assert leg.claimed.id == first
+    with pause_at("step.end") as pause:
+        task = asyncio.create_task(leg.run())
+        await pause.reached()
+        driver._holder = None
+        assert await driver.run_one_leg() == "parked"
+        await driver.lose(leg, task)
+    for run in (first, second):
+        await driver.run_until(run, "unknown")
+    await driver.resolve(first, "price", "completed", "by hand")
+    await driver.run_until(second)
+    states = list(await driver.states(second))
+    assert (await driver.output(second), effects.count("a")) == ("by hand", 2)
+    assert [name for name in states if name.startswith("value unknown")] == [
+        "value unknown step price#1#1",
+        "value unknown step price#1#2",
+    ]
+    assert "signal org price#1#1" in states

@@ -81,6 +81,20 @@ async def load(lines: list[Line]) -> list[int]:
     return [line.count for line in lines]
 
 
+@app.step(scope="org", epoch="2026-11", repeatable=True)
+async def price(line: Line) -> int:
+    return line.count
+
+
+def name_of(lines: list[Line], note: Note | None = None) -> str:
+    return lines[0].id
+
+
+@app.step(scope="org", epoch=lambda: "2026-11", key=name_of, lookup=find)
+async def pay_once(lines: list[Line], note: Note | None = None) -> Receipt:
+    return Receipt(number=step_key(), lines=lines)
+
+
 @app.workflow()
 async def kid(ctx: Context, note: Note) -> Receipt:
     return await ctx.step(pay, [], note)
@@ -134,6 +148,8 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
         raise
     assert_type(receipt, Receipt)
     assert_type(await ctx.step(pay_in_thread, lines), Receipt)
+    assert_type(await ctx.step(pay_once, lines), Receipt)
+    assert_type(await ctx.waterfall("price", [price, count], lines[0]), Answer[int] | NoAnswer)
     both = await asyncio.gather(ctx.step(count, lines[0]), ctx.step(pay, lines))
     assert_type(both[1], Receipt)
     async with asyncio.TaskGroup() as group:

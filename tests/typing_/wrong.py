@@ -73,6 +73,27 @@ async def timed() -> None: ...
 async def named() -> None: ...
 
 
+def name_of(sheet: Sheet) -> str:
+    return sheet.path
+
+
+async def find_receipt(key: str, lines: list[Line]) -> Found[Receipt] | Absent | Unknown:
+    return Absent()
+
+
+@app.step(scope="team", epoch="2026-11")  # wrong
+async def scoped() -> None: ...
+
+
+@app.step(scope="org", epoch=3)  # wrong
+async def dated() -> None: ...
+
+
+@app.step(scope="org", epoch="2026-11", key=name_of, lookup=find_receipt)  # wrong
+async def pay_once(lines: list[Line]) -> Receipt:
+    return Receipt(number="", lines=lines)
+
+
 @app.workflow(on_lost="again")  # wrong
 async def lost(ctx: Context) -> None: ...
 
