@@ -73,8 +73,8 @@ MUTANTS = [
     Mutant(
         "bad names are refused before any write",
         ADMISSION,
-        "where fencepost.good_names_(i.org, i.id, i.name) and",
-        "where",
+        "where fencepost.good_names_(i.org, i.id, i.name)",
+        "where true",
         BAD,
     ),
     Mutant("a name has no control characters", "00_ground.sql", " and _org || _id || _name !~ '[[:cntrl:]]'", "", BAD),
@@ -82,8 +82,8 @@ MUTANTS = [
     Mutant(
         "no source is api",
         ADMISSION,
-        "v_prios[array_position(v_sources, coalesce(i.source, 'api'))] as by_policy",
-        "v_prios[array_position(v_sources, coalesce(i.source, 'cron'))] as by_policy",
+        "where p.source = coalesce(i.source, 'api') limit 1) p",
+        "where p.source = coalesce(i.source, 'cron') limit 1) p",
         POLICY,
     ),
     Mutant("api waits ten seconds", ADMISSION, "('api', 100, 10000, 0)", "('api', 100, 20000, 0)", POLICY),
@@ -97,15 +97,15 @@ MUTANTS = [
     Mutant(
         "the bound counts from the due instant",
         ADMISSION,
-        "coalesce(n.later, v_now) + v_bounds[n.place]",
-        "v_now + v_bounds[n.place]",
+        "coalesce(n.later, v_now) + n.bound",
+        "v_now + n.bound",
         BOUND,
     ),
     Mutant(
         "an asked bound is no policy's",
         ADMISSION,
-        "case when n.claim_ms >= 0 then",
-        "case when false then",
+        "coalesce(i.claim_ms, p.claim_ms) as bound",
+        "p.claim_ms as bound",
         ("test_30_bounds.py::test_callers_may_override_the_policy_and_the_kind_changes_nothing",),
     ),
     Mutant(
@@ -140,15 +140,15 @@ MUTANTS = [
     Mutant(
         "an admission is told",
         ADMISSION,
-        "insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n;",
-        "select 1 into v_lane from n limit 1;",
+        "e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)",
+        "e as (select 1)",
         ("test_30_admission.py::test_run_and_queue_entry_and_event_commit_together",),
     ),
     Mutant(
         "a minute of waiting is one of priority",
         ADMISSION,
-        "v_now - coalesce(n.priority, v_prios[n.place]) * interval '60 s',",
-        "v_now - coalesce(n.priority, v_prios[n.place]) * interval '30 s',",
+        "v_now - n.turn * interval '60 s',",
+        "v_now - n.turn * interval '30 s',",
         LINE,
     ),
     Mutant(

@@ -38,60 +38,42 @@ create function fencepost.admit_runs(_orgs text[], _ids text[], _kinds text[], _
   _delay_mss bigint[], _repair boolean, _patience_ms integer)
 returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.now_(); v_sources text[]; v_prios integer[]; v_bounds bigint[]; v_ords integer[]; v_new bigint[];
-  v_rids bigint[]; v_lane record; v_fixed bigint[] := '{}';
+declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_fixed bigint[] := '{}';
 begin
   if _patience_ms is not null then
     perform set_config('lock_timeout', _patience_ms::text, true);
     if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
   end if;
-  select array_agg(p.source order by p.source), array_agg(p.priority order by p.source), array_agg(p.claim_ms order by p.source)
-    into v_sources, v_prios, v_bounds from fencepost.policy p;
+  -- An id that is taken uses up the number that was drawn for it. `any (array …)`, for no CTE may be joined with another: both seem to
+  -- hold one row, and n times n are compared.
   with i as materialized (
-      select i.*, v_prios[array_position(v_sources, coalesce(i.source, 'api'))] as by_policy
-        from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts)
-             with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, ord)
-       where fencepost.good_names_(i.org, i.id, i.name) and coalesce(i.source, 'api') = any (v_sources)
-       order by i.org collate "C", i.id collate "C", i.ord),
-    r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
-          select i.org, i.id, i.kind, i.name, i.lane, i.release, coalesce(i.source, 'api'), coalesce(i.priority, i.by_policy), i.input,
-                 coalesce(i.contract, '{}'), coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
+      select nextval('fencepost.run_rid_seq') as rid, s.* from (
+        select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + i.delay_ms * interval '1 ms' as later
+          from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
+               with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
+          cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
+         where fencepost.good_names_(i.org, i.id, i.name)
+         order by i.org collate "C", i.id collate "C", i.ord) s),
+    r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
+          overriding system value
+          select i.rid, i.org, i.id, i.kind, i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
+                 coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
           on conflict (org, id) do nothing
-          returning rid, org, id)
-  select (select array_agg(i.ord::integer order by i.org collate "C", i.id collate "C") from i),
-         coalesce(array_agg(r.rid order by r.org collate "C", r.id collate "C"), '{}') into v_ords, v_new from r;
-  -- Which item is which run's. Usually all are new: then both lists stand in the order of the ids.
-  if cardinality(v_new) = cardinality(_ids) then
-    v_rids := array(select n.rid from unnest(v_ords, v_new) as n(ord, rid) order by n.ord);
-  else
-    v_rids := array(
-      select case when row_number() over (partition by i.org, i.id order by i.ord) = 1 then x.rid end
-        from unnest(_orgs, _ids) with ordinality as i(org, id, ord)
-        left join lateral (select x.rid from fencepost.run x where x.org = i.org and x.id = i.id and x.rid = any (v_new) limit 1) x on true
-       order by i.ord);
-  end if;
-  with n as materialized (
-      select n.*, v_now + n.delay_ms * interval '1 ms' as later, array_position(v_sources, coalesce(n.source, 'api')) as place
-        from unnest(v_rids, _orgs, _lanes, _sources, _priorities, _on_losts, _claim_mss, _delay_mss)
-             as n(rid, org, lane, source, priority, on_lost, claim_ms, delay_ms)
-       where n.rid is not null),
+          returning rid),
+    n as materialized (select i.* from i where i.rid = any (array(select r.rid from r))),
     t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
-          select n.rid, n.lane, n.org, 'queued', coalesce(n.priority, v_prios[n.place]), v_now, v_now - coalesce(n.priority, v_prios[n.place]) * interval '60 s',
-                 case when n.delay_ms > 0 then n.later end,
-                 case when n.claim_ms >= 0 then coalesce(n.later, v_now) + n.claim_ms * interval '1 ms'
-                      when n.claim_ms is null then coalesce(n.later, v_now) + v_bounds[n.place] * interval '1 ms' end, 1, coalesce(n.on_lost, 'replay')
-            from n)
-  insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n;
+          select n.rid, n.lane, n.org, 'queued', n.turn, v_now, v_now - n.turn * interval '60 s', case when n.delay_ms > 0 then n.later end,
+                 case when n.bound >= 0 then coalesce(n.later, v_now) + n.bound * interval '1 ms' end, 1, coalesce(n.on_lost, 'replay') from n),
+    e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)
+  select coalesce(array_agg(n.rid order by n.ord), '{}') into v_new from n;
   if v_new <> '{}' then
-    for v_lane in select l.lane, count(*)::integer as n from unnest(_lanes) l(lane) group by l.lane order by l.lane loop
-      perform fencepost.rouse_(v_lane.lane, least(v_lane.n, 16));
-    end loop;
+    perform fencepost.rouse_(l.lane, least(l.n, 16)::integer) from (select l.lane, count(*) as n from unnest(_lanes) l(lane) group by l.lane) l;
   end if;
   if _repair then
     v_fixed := fencepost.reenter_(_orgs, _ids, v_now);
   end if;
   if cardinality(v_new) = cardinality(_ids) then
-    return query select n.ord::integer, n.rid, 'created'::text, false, null::jsonb from unnest(v_rids) with ordinality as n(rid, ord);
+    return query select n.ord::integer, n.rid, 'created'::text, false, null::jsonb from unnest(v_new) with ordinality as n(rid, ord);
     return;
   end if;
   -- A younger snapshot: it sees whom ON CONFLICT met.
