@@ -20,6 +20,7 @@ import pytest
 
 from fencepost import (
     Absent,
+    Answer,
     App,
     Context,
     Found,
@@ -108,6 +109,11 @@ TABLE: dict[str, dict[Outcome, tuple[Any, str, int]]] = {
         "failed": (["receipt a", "receipt c", "b: StepFailed: ValueError"], "completed", 3),
         "unknown": ("StepOutcomeUnknown: a b c", "unknown", 3),
     },
+    "waterfall": {
+        "kept": ("pay: receipt", "completed", 1),
+        "failed": ("other: receipt of another", "completed", 2),
+        "unknown": ("StepOutcomeUnknown: ", "unknown", 1),
+    },
     "cancel": {
         "kept": ("kept", "cancelled", 1),
         "failed": ("failed", "cancelled", 1),
@@ -195,6 +201,32 @@ async def _map(world: World) -> Any:
     return seen[-1], doc["status"]
 
 
+async def _waterfall(world: World) -> Any:
+    pay, seen = world.pay(), list[str]()
+
+    @world.app.step()
+    async def other() -> str:
+        world.effects.happen("pay another")
+        return "receipt of another"
+
+    @world.app.workflow()
+    async def flow(ctx: Context) -> str:
+        try:
+            found = await ctx.waterfall("pay", [pay, other])
+        except StepOutcomeUnknown as error:
+            seen.append(told(error))
+            raise
+        assert isinstance(found, Answer)
+        seen.append(f"{found.provider}: {found.value}")
+        return seen[-1]
+
+    run = await world.driver.start(flow)
+    await world.first_leg()
+    doc = await world.driver.run_until(run, "completed", "unknown")
+    assert len(set(seen)) == 1
+    return seen[-1], doc["status"]
+
+
 async def _cancel(world: World) -> Any:
     pay = world.pay()
 
@@ -273,7 +305,8 @@ async def _operator(world: World) -> Any:
 
 
 ACTS: dict[str, Callable[[World], Awaitable[Any]]] = {
-    "replay": _replay, "declared retry": _declared_retry, "map": _map, "cancel": _cancel, "redrive": _redrive, "operator": _operator,
+    "replay": _replay, "declared retry": _declared_retry, "map": _map, "waterfall": _waterfall, "cancel": _cancel, "redrive": _redrive,
+    "operator": _operator,
 }  # fmt: skip
 CELLS = [(act, outcome) for act, row in TABLE.items() for outcome in row]
 
