@@ -305,3 +305,37 @@ async def test_bad_ids_and_names_are_refused_before_any_write_and_by_a_constrain
 async def test_two_hundred_characters_are_an_id_whatever_they_weigh(db: Database) -> None:
     """30.6 Characters, not bytes."""
     assert (await admit(db, id="柵" * 200, name="é" * 200, org=" x ")).how == "created"
+
+
+async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """30.1, 30.7, 30.8 The door has a short way for one launch: run, entry, event and answer are those of the long way."""
+    lane = await lane_of(db)
+    shapes: list[dict[str, Any]] = [
+        {}, {"source": None}, {"source": "cron"}, {"source": "nobody"}, {"source": "api", "claim_ms": -1}, {"claim_ms": 5000},
+        {"priority": 7}, {"delay_ms": 60_000}, {"source": "api", "delay_ms": 60_000}, {"delay_ms": 0}, {"on_lost": "ask"},
+        {"kind": "plan"}, {"contract": '{"edition": 2}'}, {"name": " "}, {"org": "acme"}, {"name": "x" * 201}, {"org": "a\tb"},
+    ]  # fmt: skip
+    alone = [
+        (await admission.admit(db, [launch(lane=lane, **({"id": f"a{n}"} | shape))]))[0]
+        for n, shape in enumerate(shapes)
+    ]
+    among = await admission.admit_together(
+        db, [launch(lane=lane, **({"id": f"b{n}"} | shape)) for n, shape in enumerate(shapes)]
+    )
+    assert [getattr(one, "how", one) for one in alone] == [getattr(one, "how", one) for one in among]
+    rows = await admin.fetch(
+        """select substr(r.id, 1, 1) as way, substr(r.id, 2)::integer as n,
+                  to_jsonb(r) - '{rid,id,key_root,submitted_at}'::text[] as run,
+                  to_jsonb(t) - '{rid,ready_at,turn_at,due_at,claim_by}'::text[] as task,
+                  t.ready_at - r.submitted_at as ready, t.turn_at - r.submitted_at as turn,
+                  t.due_at - r.submitted_at as due, t.claim_by - r.submitted_at as bound,
+                  (select jsonb_agg(jsonb_build_array(e.seq, e.type)) from fencepost.event e where e.rid = r.rid) as events
+             from fencepost.run r join fencepost.task t using (rid) order by 2"""
+    )
+    ways: dict[str, list[tuple[Any, ...]]] = {"a": [], "b": []}
+    for way, *what in rows:
+        ways[way].append(tuple(what))
+    assert len(ways["a"]) == len([one for one in alone if isinstance(one, Admitted)]) > 10
+    assert ways["a"] == ways["b"]

@@ -27,6 +27,34 @@ BOUND = (
 )
 LINE = ("test_20_turns.py::test_within_an_organisation_priority_then_readiness_and_waiting_counts_as_priority",)
 
+ALIKE = ("test_30_admission.py::test_a_launch_admitted_alone_leaves_what_it_leaves_among_others",)
+OF_MANY = {
+    "bad names of many are refused": (
+        "where fencepost.good_names_(i.org, i.id, i.name)",
+        "where true",
+    ),
+    "no source of many is api": (
+        "where p.source = coalesce(i.source, 'api') limit 1) p",
+        "where p.source = coalesce(i.source, 'cron') limit 1) p",
+    ),
+    "the bound of many counts from the due instant": (
+        "coalesce(n.later, v_now) + n.bound",
+        "v_now + n.bound",
+    ),
+    "an asked bound of many is no policy's": (
+        "coalesce(i.claim_ms, p.claim_ms) as bound",
+        "p.claim_ms as bound",
+    ),
+    "an admission of many is told": (
+        "e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)",
+        "e as (select 1)",
+    ),
+    "a minute of waiting of many is one of priority": (
+        "v_now - n.turn * interval '60 s',",
+        "v_now - n.turn * interval '30 s',",
+    ),
+}
+
 MUTANTS = [
     Mutant("a lane's name is lower case", LANES, 'lower(_id collate "C")', "_id", NAMES),
     Mutant(
@@ -73,8 +101,8 @@ MUTANTS = [
     Mutant(
         "bad names are refused before any write",
         ADMISSION,
-        "where fencepost.good_names_(i.org, i.id, i.name)",
-        "where true",
+        "if not found or fencepost.good_names_(_org, _id, _name) is not true then",
+        "if not found then",
         BAD,
     ),
     Mutant("a name has no control characters", "00_ground.sql", " and _org || _id || _name !~ '[[:cntrl:]]'", "", BAD),
@@ -82,8 +110,8 @@ MUTANTS = [
     Mutant(
         "no source is api",
         ADMISSION,
-        "where p.source = coalesce(i.source, 'api') limit 1) p",
-        "where p.source = coalesce(i.source, 'cron') limit 1) p",
+        "where p.source = coalesce(_source, 'api');",
+        "where p.source = coalesce(_source, 'cron');",
         POLICY,
     ),
     Mutant("api waits ten seconds", ADMISSION, "('api', 100, 10000, 0)", "('api', 100, 20000, 0)", POLICY),
@@ -97,15 +125,15 @@ MUTANTS = [
     Mutant(
         "the bound counts from the due instant",
         ADMISSION,
-        "coalesce(n.later, v_now) + n.bound",
-        "v_now + n.bound",
+        "coalesce(v_later, _now) + v_bound",
+        "_now + v_bound",
         BOUND,
     ),
     Mutant(
         "an asked bound is no policy's",
         ADMISSION,
-        "coalesce(i.claim_ms, p.claim_ms) as bound",
-        "p.claim_ms as bound",
+        "v_bound := coalesce(_claim_ms, v_policy.claim_ms);",
+        "v_bound := v_policy.claim_ms;",
         ("test_30_bounds.py::test_callers_may_override_the_policy_and_the_kind_changes_nothing",),
     ),
     Mutant(
@@ -140,15 +168,15 @@ MUTANTS = [
     Mutant(
         "an admission is told",
         ADMISSION,
-        "e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)",
-        "e as (select 1)",
+        "insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, _now, 'run.admitted');",
+        "",
         ("test_30_admission.py::test_run_and_queue_entry_and_event_commit_together",),
     ),
     Mutant(
         "a minute of waiting is one of priority",
         ADMISSION,
-        "v_now - n.turn * interval '60 s',",
-        "v_now - n.turn * interval '30 s',",
+        "_now - v_turn * interval '60 s',",
+        "_now - v_turn * interval '30 s',",
         LINE,
     ),
     Mutant(
@@ -165,4 +193,5 @@ MUTANTS = [
         "array[null::bigint]",
         ("test_30_bounds.py::test_inside_a_callers_transaction_the_bound_does_not_apply_unless_asked",),
     ),
+    *(Mutant(guard, ADMISSION, text, instead, ALIKE) for guard, (text, instead) in OF_MANY.items()),
 ]
