@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -130,7 +131,7 @@ class Client:
             await self._launch(workflow, text, name, org, source, priority, delay, bounded=True)
             for name, text in zip(names, texts, strict=True)
         ]
-        answers = [answer for batch in _batches(launches) for answer in await admission.admit(self.db, batch)]
+        answers = await self._admit_batches(list(_batches(launches)))
         for launch, answer in zip(launches, answers, strict=True):
             self._judge(launch, answer)
         return [Handle(self.db, self._ears, org, name, workflow.returns, bounded=source in BOUNDED) for name in names]
@@ -172,6 +173,20 @@ class Client:
             priority=priority, on_lost=workflow.on_lost, claim_ms=None if bounded else NO_BOUND,
             delay_ms=None if delay is None else int(seconds(delay, "delay", zero=True) * 1000),
         )  # fmt: skip
+
+    async def _admit_batches(self, batches: Sequence[Sequence[Launch]]) -> list[Admission]:
+        """Each in a commit of its own, a few at a time: the server works on one while another is on its way. All are asked before one raises."""
+        room = asyncio.Semaphore(limits.BULK_IN_FLIGHT)
+
+        async def admit(batch: Sequence[Launch]) -> list[Admission]:
+            async with room:
+                return await admission.admit(self.db, batch)
+
+        found = await asyncio.gather(*map(admit, batches), return_exceptions=True)
+        for answer in found:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [one for answer in found if not isinstance(answer, BaseException) for one in answer]
 
     def _judge(self, launch: Launch, answer: Admission) -> None:
         match answer:

@@ -364,8 +364,7 @@ begin
   select g.rid, g.state, o.status into v_bad
     from gone g
     left join lateral (select x.status from fencepost.outcome x where x.rid = g.rid limit 1) o on true
-    left join lateral (select m.was from fencepost.move m where m.was = g.state and m.becomes = o.status limit 1) m on true
-   where m.was is null limit 1;
+   where o.status is null or not fencepost.may_move_(g.state, o.status) limit 1;
   if found then
     raise exception 'run %: no move % -> %', v_bad.rid, v_bad.state, coalesce(v_bad.status, 'nothing') using errcode = 'LW001';
   end if;
