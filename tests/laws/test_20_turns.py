@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fencepost.db import Database
@@ -32,6 +32,7 @@ async def turns(db: Database, holder: uuid.UUID, *, most: int, times: int) -> li
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(orgs=st.lists(st.integers(4, 14), min_size=2, max_size=4), most=st.integers(1, 5), loud=st.integers(-100, 100))
+@example(orgs=[13, 10, 14, 9], most=5, loud=0)  # the last of a claim that cannot be shared evenly
 async def test_organisations_with_a_backlog_take_fair_turns(
     db: Database, admin: asyncpg.Connection, orgs: list[int], most: int, loud: int
 ) -> None:
@@ -52,11 +53,11 @@ async def test_organisations_with_a_backlog_take_fair_turns(
         window = [org for org in line[: backlog + 1] if org in names]
         for start, end in itertools.combinations(range(len(window) + 1), 2):
             part = window[start:end]
-            if len(part) % len(names) == 0 and most == 1:
+            if len(part) % len(names) == 0:
                 counts = [part.count(name) for name in names]
                 assert max(counts) - min(counts) <= 1, (names, window)
         totals = [window.count(name) for name in names]
-        assert max(totals) - min(totals) <= max(1, most), (names, window)
+        assert max(totals) - min(totals) <= 1, (names, window)
         names.remove(line[backlog])
 
 

@@ -157,7 +157,12 @@ MUTANTS = [
     ),
     Mutant("turns begin behind the cursor", ATTEMPTS, "select _cursor, 0, 0", "select ''::text, 0, 0", TURNS),
     Mutant(
-        "organisations share alike", ATTEMPTS, "order by pick.rank, pick.k)", "order by pick.k, pick.rank)", TURNS, 2
+        "organisations share alike",
+        ATTEMPTS,
+        "order by pick.rank, pick.k limit _n",
+        "order by pick.k, pick.rank limit _n",
+        TURNS,
+        2,
     ),
     Mutant(
         "a mark is where a claim goes on",
@@ -166,7 +171,9 @@ MUTANTS = [
         "",
         ("test_40_marks.py::test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike",),
     ),
-    Mutant("no more than asked", ATTEMPTS, "c where o.k > 0 limit _n)", "c where o.k > 0)", TURNS),
+    Mutant(
+        "no more than asked", ATTEMPTS, "order by pick.rank, pick.k limit _n", "order by pick.rank, pick.k", TURNS, 2
+    ),
     Mutant("twenty deferrals", ATTEMPTS, "v_task.n > 20", "v_task.n > 21", TWENTY),
     Mutant(
         "half an hour",

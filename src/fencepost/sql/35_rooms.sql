@@ -24,7 +24,7 @@ begin
                  from fencepost.boundary b where b.rid = _rid and b.state = 'armed') b
              left join lateral (select x.sid, x.sent_at from fencepost.signal x
                                  where b.kind = 'signal' and x.rid = _rid and x.name = b.name and x.taken is null order by x.sid offset b.nth - 1 limit 1) g on true
-             left join fencepost.outcome o on b.kind = 'child' and o.rid = b.child
+             left join lateral (select x.ended_at from fencepost.outcome x where b.kind = 'child' and x.rid = b.child limit 1) o on true
             order by coalesce(g.sent_at, o.ended_at, b.until), g.sid, b.opened_seq loop
     v_state := null; v_value := null;
     if w.kind = 'signal' then

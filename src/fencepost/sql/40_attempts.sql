@@ -149,8 +149,9 @@ begin
         select c.rid, c.rank, o.k from q, o cross join lateral (
           select t.rid, row_number() over () as rank from (
             select t.rid from fencepost.task t where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0
-             order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0 limit _n)
-    select array_agg(pick.rid order by pick.rank, pick.k) from pick);
+             order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0)
+    -- The first of each before the second of any: cut off in another order, whoever stands at the end would always get less (20.9).
+    select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
 end $law$;
 
 -- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the
@@ -164,8 +165,8 @@ begin
         select c.rid, c.rank, m.k from unnest(_orgs, _turns, _rids) with ordinality as m(org, turn_at, rid, k) cross join lateral (
           select t.rid, row_number() over () as rank from (
             select t.rid from fencepost.task t where t.lane = _lane and t.org = m.org and t.state = 'queued' and t.due_at is null and t.losses = 0
-               and (t.turn_at, t.rid) > (m.turn_at, m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c limit _n)
-    select array_agg(pick.rid order by pick.rank, pick.k) from pick);
+               and (t.turn_at, t.rid) > (m.turn_at, m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c)
+    select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
 end $law$;
 
 -- A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and may take a suspect (40.15); a row

@@ -755,7 +755,7 @@ begin
                  from fencepost.boundary b where b.rid = _rid and b.state = 'armed') b
              left join lateral (select x.sid, x.sent_at from fencepost.signal x
                                  where b.kind = 'signal' and x.rid = _rid and x.name = b.name and x.taken is null order by x.sid offset b.nth - 1 limit 1) g on true
-             left join fencepost.outcome o on b.kind = 'child' and o.rid = b.child
+             left join lateral (select x.ended_at from fencepost.outcome x where b.kind = 'child' and x.rid = b.child limit 1) o on true
             order by coalesce(g.sent_at, o.ended_at, b.until), g.sid, b.opened_seq loop
     v_state := null; v_value := null;
     if w.kind = 'signal' then
@@ -1013,8 +1013,9 @@ begin
         select c.rid, c.rank, o.k from q, o cross join lateral (
           select t.rid, row_number() over () as rank from (
             select t.rid from fencepost.task t where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0
-             order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0 limit _n)
-    select array_agg(pick.rid order by pick.rank, pick.k) from pick);
+             order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c where o.k > 0)
+    -- The first of each before the second of any: cut off in another order, whoever stands at the end would always get less (20.9).
+    select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
 end $law$;
 
 -- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the
@@ -1028,8 +1029,8 @@ begin
         select c.rid, c.rank, m.k from unnest(_orgs, _turns, _rids) with ordinality as m(org, turn_at, rid, k) cross join lateral (
           select t.rid, row_number() over () as rank from (
             select t.rid from fencepost.task t where t.lane = _lane and t.org = m.org and t.state = 'queued' and t.due_at is null and t.losses = 0
-               and (t.turn_at, t.rid) > (m.turn_at, m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c limit _n)
-    select array_agg(pick.rid order by pick.rank, pick.k) from pick);
+               and (t.turn_at, t.rid) > (m.turn_at, m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c)
+    select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
 end $law$;
 
 -- A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and may take a suspect (40.15); a row
