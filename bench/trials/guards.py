@@ -1,4 +1,4 @@
-"""What each guard costs: no-op runs and ten-step workflows with it, and with it taken away for the length of a drain."""
+"""What each guard costs: no-op runs with it, and with it taken away for the length of a drain."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bench.field import Side
 from bench.trials.draining import drain as drained
 from bench.trials.drains import filled
 
-# Guard -> (taken away, put back). What is not a thing of its own in the catalogue (fences, the lock before the look, histories, fair
-# turns) is part of a statement, and cannot be taken away without another statement.
+# Guard -> (taken away, put back). What is not a thing of its own in the catalogue (fences, the lock before the look, events, histories,
+# fair turns) is part of a statement, and cannot be taken away without another statement.
 GUARDS: Final[dict[str, tuple[str, str]]] = {
     "all": ("select 1", "select 1"),
     "moves": (
@@ -23,10 +23,6 @@ GUARDS: Final[dict[str, tuple[str, str]]] = {
         "alter table fencepost.task enable trigger task_leaves",
     ),
     "shapes": ("", ""),
-    "events": (
-        "create rule nothing as on insert to fencepost.event do instead nothing",
-        "drop rule nothing on fencepost.event",
-    ),
 }
 _SHAPES: Final = """
 select format('alter table %s drop constraint %I', c.conrelid::regclass, c.conname),
