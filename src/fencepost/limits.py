@@ -21,7 +21,6 @@ CLAIM_RUNS_MAX: Final = 64
 COALESCE_ITEMS_MAX: Final = 256
 COALESCE_BYTES_MAX: Final = 8 * 1024 * 1024
 BULK_RUNS_MAX: Final = 2000
-ADMISSIONS_IN_FLIGHT: Final = 2  # batches of concurrent launches of one client
 BULK_IN_FLIGHT: Final = 2  # bulk admissions of one call under way at a time
 PAYLOAD_BYTES: Final = 4 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -102,19 +102,16 @@ class _Waiting:
 
 
 class Desk:
-    """Concurrent launches leave together, without waiting for company: while some are under way, the next gather behind them.
+    """Concurrent launches leave together, without waiting for company: one in flight, the next batch gathers behind it.
 
-    Two batches are under way at a time, and share what waits: callers who all came back with one batch would go out with one again, and
-    client and server would take turns instead of working at the same time. The next is sent before the callers of the last are woken.
-    A batch that cannot be answered together (one of its launches meets a twin that is not committed yet, or cannot be stored) is asked
-    again one by one (law 00.13).
+    The next batch is sent before the callers of the last one are woken. A batch that cannot be answered together (one of its
+    launches meets a twin that is not committed yet, or cannot be stored) is asked again one by one (law 00.13).
     """
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._queue: deque[_Waiting] = deque()
-        self._under_way = 0
-        self._armed = False
+        self._busy = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def admit(self, launch: Launch) -> Admission:
@@ -122,23 +119,15 @@ class Desk:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(launch, loop.create_future())
         self._queue.append(waiting)
-        if not self._armed and self._under_way < limits.ADMISSIONS_IN_FLIGHT:
-            self._armed = True
-            loop.call_soon(self._send)
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._send_next)
         return await waiting.answer
 
-    def _send(self) -> None:
-        self._armed = False
-        while self._queue and (free := limits.ADMISSIONS_IN_FLIGHT - self._under_way) > 0:
-            batch = self._take(min(-(-len(self._queue) // free), limits.COALESCE_ITEMS_MAX))
-            if batch:
-                self._under_way += 1
-                self._spawn(self._run(batch))
-
-    def _take(self, most: int) -> list[_Waiting]:
+    def _send_next(self) -> None:
         batch: list[_Waiting] = []
         size = 0
-        while self._queue and len(batch) < most:
+        while self._queue and len(batch) < limits.COALESCE_ITEMS_MAX:
             head = self._queue[0]
             if batch and size + len(head.launch.input) > limits.COALESCE_BYTES_MAX:
                 break
@@ -146,7 +135,9 @@ class Desk:
             if not head.answer.done():  # its caller went away before it was sent
                 batch.append(head)
                 size += len(head.launch.input)
-        return batch
+        self._busy = bool(batch)
+        if batch:
+            self._spawn(self._run(batch))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -164,8 +155,7 @@ class Desk:
         except Exception:
             answers = None  # each learns for itself what is wrong with its own
         finally:
-            self._under_way -= 1
-            self._send()
+            self._send_next()
         if answers is None:
             for waiting in batch:
                 self._spawn(self._alone(waiting))
