@@ -59,7 +59,7 @@ async def peek(db: Database, rid: int, name: str, ordinal: int) -> tuple[str, UU
     return (rows[0]["how"], rows[0]["root"], rows[0]["gone_ms"]) if rows else None
 
 
-async def wake(db: Database) -> int:
-    """Wake who waits for what was kept just now. A hint: every beat does the same. Source: wake_askers, law 50.9."""
-    woken: int = (await db.call("wake_askers"))[0]["wake_askers"]
+async def wake(db: Database, rid: int, name: str, ordinal: int) -> int:
+    """Wake who waits for what this call has just kept. A hint: every beat does it for all. Source: wake_askers, law 50.9."""
+    woken: int = (await db.call("wake_askers", rid, name, ordinal))[0]["wake_askers"]
     return woken

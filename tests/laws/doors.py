@@ -94,7 +94,7 @@ async def _steps_and_rows(db: Database, fence: Fence) -> None:
     assert isinstance(asked, shared.Entry)
     assert await shared.peek(db, fence.rid, "o", 1) == ("held", asked.root, None)
     await steps.keep(db, fence, "step", "o", 1, hash="h", repeatable=True, ok=True, value="1")
-    assert await shared.wake(db) == 0
+    assert await shared.wake(db, fence.rid, "o", 1) == 0
     made = await steps.open_map(
         db, fence, "m", 1, hash="h", start=0, keys=["k"], inputs=["1"], repeatable=True, whole=True
     )

@@ -140,7 +140,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "send_signal": (("r", "n"), "unknown_run"),
         "send_signals": ((["o"], ["r"], ["n"], ["d"], ["1"]), "unknown_run"),
         "start_children": (([rid], [NOBODY], ["c"], [1], [""], [True], ["i"], ["n"], ["1"], none), "stale"),
-        "wake_askers": ((), 0),
+        "wake_askers": ((rid, "s", 1), 0),
         "wake_run": (("o", "r"), "unknown_run"),
         "watch_outcome": (("o", "r", "c"), None),
     }

@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "a beat wakes who waits",
         RECOVERY,
-        "  perform fencepost.wake_askers_(v_now, 500);\n",
+        "  perform fencepost.wake_askers_(fencepost.entries_asked_(500), v_now, 500);\n",
         "",
         (f"{ORG}test_a_lost_holder_lets_go_of_it",),
     ),

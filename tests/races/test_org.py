@@ -42,7 +42,15 @@ async def ask(db: Database, fence: Fence, key: str = "k", *, repeatable: bool = 
 async def keep(db: Database, fence: Fence, value: str = '"mine"') -> None:
     kept = await steps.keep(db, fence, "step", "pay", 1, hash="", repeatable=True, ok=True, value=value)
     assert isinstance(kept, steps.Kept)
-    await shared.wake(db)
+    await shared.wake(db, fence.rid, "pay", 1)
+
+
+async def sweep(admin: asyncpg.Connection) -> int:
+    """What every beat does for whoever waits."""
+    woken: int = await admin.fetchval(
+        "select fencepost.wake_askers_(fencepost.entries_asked_(500), fencepost.now_(), 500)"
+    )
+    return woken
 
 
 async def test_of_many_who_ask_at_once_one_does_it(db: Database, rival: Database) -> None:
@@ -102,7 +110,7 @@ async def test_a_completion_and_a_new_waiter_meet(db: Database, rival: Database,
         _, answer = await together(lambda f=holder: keep(db, f), lambda f=asker, n=n: ask(rival, f, f"k{n}"))
         if isinstance(answer, Entry):
             assert answer.how == "wait"
-            await shared.wake(db)
+            await sweep(admin)
             sent = "select count(*) from fencepost.signal where rid = $1 and name = 'w'"
             assert await admin.fetchval(sent, asker.rid) == 1
             answer = await ask(db, asker, f"k{n}")
@@ -118,7 +126,7 @@ async def test_a_sweep_passes_over_a_waiter_that_is_locked(db: Database, dsn: st
         await gate.execute("select from fencepost.task where rid = $1 for update", two.rid)
         await keep(db, one)
         assert await admin.fetchval("select count(*) from fencepost.signal") == 0
-    assert await shared.wake(db) == 1
+    assert await sweep(admin) == 1
     assert await admin.fetchval("select how from fencepost.asker where rid = $1", two.rid) == "woken"
 
 
@@ -130,10 +138,10 @@ async def test_of_those_who_could_take_it_on_one_is_woken_at_a_time(db: Database
     for fence in others:
         assert (await ask(db, fence)).how == "wait"
     await finish(db, first, "failed")  # with its mark standing, repeatable
-    assert await shared.wake(db) == 1
-    assert await shared.wake(db) == 1, "should that one never come"
+    assert await sweep(admin) == 1
+    assert await sweep(admin) == 1, "should that one never come"
     assert (await ask(db, others[0])).how == "marked"
-    assert await shared.wake(db) == 0
+    assert await sweep(admin) == 0
     await keep(db, others[0])
     assert [r["how"] for r in await admin.fetch("select how from fencepost.asker order by rid")] == [
         "holds",
@@ -149,7 +157,7 @@ async def test_a_cancelled_waiter_is_forgotten_by_the_sweep(db: Database, admin:
     assert (await ask(db, two)).how == "wait"
     assert type(await wait(db, two, arm("signal", "w"))).__name__ == "Parked"
     assert (await cancel(db, "two"))[0] == "accepted"
-    await shared.wake(db)
+    await sweep(admin)
     assert await look(admin, two.rid, "count(*)", table="asker") == 0
     assert (await look(admin, one.rid, "how", table="asker")) == "holds"
 
@@ -208,3 +216,19 @@ async def test_the_holder_is_killed(crew: Crew, db: Database, admin: asyncpg.Con
     else:
         assert [await ended(admin, rid) for rid in (first, second)] == ["unknown", "unknown"]
         assert len(crew.effects("hold")) == 1
+
+
+async def test_a_page_of_entries_is_bounded_and_none_is_left_out_for_good(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """85.6, 50.9 Nine entries with waiters, four at a time: every one comes, though all of them stay held."""
+    for n in range(9):
+        holder, asker = (await running(db, f"h{n}")).fence, (await running(db, f"a{n}")).fence
+        assert (await ask(db, holder, f"k{n}")).how == "marked"
+        assert (await ask(db, asker, f"k{n}")).how == "wait"
+    entries = {row["eid"] for row in await admin.fetch("select eid from fencepost.shared")}
+    pages = [await admin.fetchval("select fencepost.entries_asked_(4)") for _ in range(200)]
+    assert {len(page) for page in pages} == {4}
+    assert all(len(set(page)) == 4 for page in pages)
+    assert {eid for page in pages for eid in page} == entries
+    assert set(await admin.fetchval("select fencepost.entries_asked_(500)")) == entries

@@ -126,7 +126,7 @@ class Sharing:
         step = call.step
         kept = await self._keeping.keep("step", step.name, call.ordinal, call.hash, outcome, repeatable=step.repeatable)
         with contextlib.suppress(DatabaseUnavailable):  # whoever waits is woken by the next beat, then
-            await shared.wake(self._leg.face.db)
+            await shared.wake(self._leg.face.db, self._leg.fence.rid, step.name, call.ordinal)
         return kept
 
     async def _resolve(self, call: Call, entry: Entry) -> Ran | None:

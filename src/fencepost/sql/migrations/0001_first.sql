@@ -2243,7 +2243,7 @@ begin
 
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
   v_reaped := v_reaped + fencepost.reap_late_(v_now);
-  perform fencepost.wake_askers_(v_now, 500);
+  perform fencepost.wake_askers_(fencepost.entries_asked_(500), v_now, 500);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
   perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
   perform fencepost.end_graces_(v_now);
@@ -2380,17 +2380,30 @@ begin
   perform fencepost.rouse_(t.lane, 1);
 end $law$;
 
--- 50.9. Who waits for an entry of the organisation that nobody holds any more is woken by a signal: all of them where it is kept, or unknown;
+-- Entries that somebody waits for, at most so many: from a place left to chance, and wrapped once, so that a page that is full of entries
+-- which stay held hides no other for good (85.6).
+create function fencepost.entries_asked_(_most integer) returns bigint[] language plpgsql volatile as $law$
+declare v_first bigint; v_last bigint; v_from bigint; v_page bigint[];
+begin
+  select min(x.eid), max(x.eid) into v_first, v_last from fencepost.asker x where x.how in ('waits', 'told');
+  if v_first is null then return '{}'; end if;
+  v_from := v_first + floor(random() * (v_last - v_first + 1))::bigint;
+  v_page := array(select distinct x.eid from fencepost.asker x where x.how in ('waits', 'told') and x.eid >= v_from order by x.eid limit _most);
+  return v_page || array(select distinct x.eid from fencepost.asker x where x.how in ('waits', 'told') and x.eid < v_from order by x.eid
+                          limit _most - cardinality(v_page));
+end $law$;
+
+-- 50.9. Who waits for one of these entries of an organisation that nobody holds any more is woken by a signal: all of them where it is kept, or unknown;
 -- of those who could take it on, one, and the next at the next sweep, should that one never come. Who was told that it is unknown, and
 -- ended so, asks again once it is resolved. What is locked is passed over: the next sweep finds it. Returns how many.
-create function fencepost.wake_askers_(_now timestamptz, _most integer) returns integer language plpgsql volatile as $law$
+create function fencepost.wake_askers_(_eids bigint[], _now timestamptz, _most integer) returns integer language plpgsql volatile as $law$
 declare a record; t record; v_n integer := 0;
 begin
-  if not exists (select from fencepost.asker x where x.how in ('waits', 'told')) then return 0; end if;
+  if _eids = '{}' then return 0; end if;
   for a in
     select x.* from (
       select x.*, j.how as stands, k.rid as living, row_number() over (partition by x.eid, k.rid is null order by x.rid, x.ordinal) as nth
-        from (select distinct x.eid from fencepost.asker x where x.how in ('waits', 'told')) e
+        from unnest(_eids) e(eid)
         cross join lateral fencepost.judge_entry_(e.eid) j
         join fencepost.asker x on x.eid = e.eid
         left join fencepost.task k on k.rid = x.rid
@@ -2426,10 +2439,11 @@ begin
   return v_n;
 end $law$;
 
--- The same at once, for a worker that has just kept one.
-create function fencepost.wake_askers() returns integer language plpgsql volatile as $law$
+-- The same at once for the entry that this call of a run answers for: its worker has just kept it.
+create function fencepost.wake_askers(_rid bigint, _name text, _ordinal integer) returns integer language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_();
 begin
-  return fencepost.wake_askers_(fencepost.enter_(), 500);
+  return fencepost.wake_askers_(array(select s.eid from fencepost.shared s where s.rid = _rid and s.name = _name and s.ordinal = _ordinal), v_now, 500);
 end $law$;
 
 -- An operator's word: a run parked on its code is tried again, one that waits in the line for an hour is due now.
