@@ -53,8 +53,8 @@ MUTANTS = (
     Mutant(
         "a keep asked again is answered the same",
         STEPS,
-        " or n.same then 'kept'",
-        " then 'kept'",
+        " or n.same then 'kept' when n.nth > 1 then 'again' else 'kept_before' end,",
+        " then 'kept' when n.nth > 1 then 'again' else 'kept_before' end,",
         ("test_50_steps.py::test_a_keep_whose_answer_was_lost_is_asked_again_and_answered_the_same",),
     ),
     Mutant(
@@ -138,14 +138,14 @@ MUTANTS = (
     Mutant(
         "a row commits once",
         STEPS,
-        "ok.nth = 1 and ok.was in ('waiting', 'marked', 'again'))",
-        "ok.nth = 1 and ok.was is not null)",
+        "ok.nth = 1 and ok.was in ('waiting', 'marked', 'again'), false)",
+        "ok.nth = 1 and ok.was is not null, false)",
         ("test_50_rows.py::test_rows_commit_by_key_in_any_order_once",),
     ),
     Mutant(
         "only a new row begins the count of losses anew",
         STEPS,
-        "from new n group by n.rid),\n    ut as (update fencepost.task t set losses = 0",
+        "from n where n.new group by n.rid),\n    ut as (update fencepost.task t set losses = 0",
         "from (select ok.rid, ok.seq as nseq from ok) n group by n.rid),\n    ut as (update fencepost.task t set losses = 0",
         ("test_40_losses.py::test_a_row_that_was_kept_before_does_not_begin_the_count_anew",),
     ),

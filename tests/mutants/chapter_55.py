@@ -177,4 +177,18 @@ MUTANTS = (
         "",
         ("test_95_shared.py::test_what_was_shared_outlives_its_run_until_a_later_epoch_has_taken_its_place",),
     ),
+    Mutant(
+        "a page of entries begins anywhere",
+        RECOVERY,
+        "v_from := v_first + floor(random() * (v_last - v_first + 1))::bigint;",
+        "v_from := v_first;",
+        (f"{RACES}test_a_page_of_entries_is_bounded_and_none_is_left_out_for_good",),
+    ),
+    Mutant(
+        "a page of entries is wrapped",
+        RECOVERY,
+        "limit _most - cardinality(v_page));",
+        "limit 0);",
+        (f"{RACES}test_a_page_of_entries_is_bounded_and_none_is_left_out_for_good",),
+    ),
 )

@@ -189,19 +189,19 @@ begin
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index)
         left join lateral (select r.ctid as place, r.state, r.fence, r.repeatable from fencepost.row r
                             where r.mid = i.mid and r.index = i.index and exists (select from fencepost.map m where m.mid = i.mid and m.rid = i.rid) limit 1) w on true),
-    new as materialized (
-      select ok.*, (ok.seq + row_number() over (partition by ok.rid order by ok.ord))::integer as nseq from ok
-       where ok.how = 'held' and ok.state <> 'cancelling' and ok.nth = 1
-         and (ok.was in ('waiting', 'again') or (ok.was = 'marked' and ok.repeatable and ok.marked_by <> ok.fence))),
-    up as (update fencepost.row r set state = 'marked', fence = n.fence, number = n.number, opened_seq = n.nseq, at = v_now from new n where r.ctid = n.place),
-    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+    n as materialized (
+      select i.*, case when i.new then i.seq + count(*) filter (where i.new) over (partition by i.rid order by i.ord) end::integer as nseq
+        from (select ok.*, coalesce(ok.how = 'held' and ok.state <> 'cancelling' and ok.nth = 1
+                and (ok.was in ('waiting', 'again') or (ok.was = 'marked' and ok.repeatable and ok.marked_by <> ok.fence)), false) as new from ok) i),
+    up as (update fencepost.row r set state = 'marked', fence = n.fence, number = n.number, opened_seq = n.nseq, at = v_now from n where n.new and r.ctid = n.place),
+    m as materialized (select n.rid, max(n.nseq) as seq from n where n.new group by n.rid),
     ut as (update fencepost.task t set seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
             where t.rid = any (array(select m.rid from m)))
-  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null then 'marked' when ok.state = 'cancelling' then 'cancelled'
-                      when ok.nth > 1 then 'again'
-                      when ok.was = 'marked' then case when ok.marked_by = ok.fence then 'marked' else 'standing' end
-                      else 'done' end
-    from ok left join lateral (select n.ord from new n where n.ord = ok.ord limit 1) n on true;
+  select n.ord, case when n.how <> 'held' then n.how when n.new then 'marked' when n.state = 'cancelling' then 'cancelled'
+                     when n.nth > 1 then 'again'
+                     when n.was = 'marked' then case when n.marked_by = n.fence then 'marked' else 'standing' end
+                     else 'done' end
+    from n;
 end $law$;
 
 -- Answers: kept (also to the fence that kept this very value before) · kept_before · stale · again. `_states`: kept | failed | skipped.
@@ -218,16 +218,15 @@ begin
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, mid, index, becomes, value)
         left join lateral (select r.ctid as place, r.state, r.fence, r.value from fencepost.row r
                             where r.mid = i.mid and r.index = i.index and exists (select from fencepost.map m where m.mid = i.mid and m.rid = i.rid) limit 1) w on true),
-    new as materialized (
-      select ok.*, (ok.seq + row_number() over (partition by ok.rid order by ok.ord))::integer as nseq from ok
-       where ok.how = 'held' and ok.nth = 1 and ok.was in ('waiting', 'marked', 'again')),
+    n as materialized (
+      select i.*, case when i.new then i.seq + count(*) filter (where i.new) over (partition by i.rid order by i.ord) end::integer as nseq
+        from (select ok.*, coalesce(ok.how = 'held' and ok.nth = 1 and ok.was in ('waiting', 'marked', 'again'), false) as new from ok) i),
     up as (update fencepost.row r set state = n.becomes, value = n.value, seq = n.nseq, fence = n.fence, number = n.number, at = v_now
-             from new n where r.ctid = n.place),
-    m as materialized (select n.rid, max(n.nseq) as seq from new n group by n.rid),
+             from n where n.new and r.ctid = n.place),
+    m as materialized (select n.rid, max(n.nseq) as seq from n where n.new group by n.rid),
     ut as (update fencepost.task t set losses = 0, seq = (array(select m.seq from m order by m.rid))[array_position(array(select m.rid from m order by m.rid), t.rid)]
             where t.rid = any (array(select m.rid from m)))
-  select ok.ord, case when ok.how <> 'held' then ok.how when n.ord is not null or ok.same then 'kept' when ok.nth > 1 then 'again' else 'kept_before' end
-    from ok left join lateral (select n.ord from new n where n.ord = ok.ord limit 1) n on true;
+  select n.ord, case when n.how <> 'held' then n.how when n.new or n.same then 'kept' when n.nth > 1 then 'again' else 'kept_before' end from n;
 end $law$;
 
 -- Pages of a map's rows by index, at most `_bytes` of payload (a larger one travels alone); an empty page is the end.
