@@ -288,5 +288,24 @@ async def look_up(
     return Unknown()
 
 
+async def look_up_mark(
+    step: Step[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: Found[Any] | Absent | Unknown | None,
+    gone_ms: Callable[[], Awaitable[int | None]],
+) -> Found[Any] | Absent | Unknown:  # fmt: skip
+    """What is known of a mark that an earlier attempt left. Absent only where that permits a run: else it is Unknown (law 50.11).
+
+    `known`: what its look-up said already. `gone_ms`: milliseconds since the death of the mark's holder was confirmed; None while it is not.
+    """
+    answer = known or await look_up(step, key, args, kwargs)
+    if isinstance(answer, Absent) and not step.key_honoured:
+        gone = await gone_ms()
+        if gone is None:
+            return Unknown()
+        left = max(0.0, step.settle - gone / 1000)
+        await asyncio.sleep(left)  # waits: what a dead holder sent may still arrive
+        answer = await look_up(step, key, args, kwargs)
+    return answer
+
+
 def _is_answer(said: object) -> TypeGuard[Found[Any] | Absent | Unknown]:
     return isinstance(said, Found | Absent | Unknown)

@@ -6,7 +6,6 @@ waits for a signal, as any wait: the run parks, and asks again when it is woken.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import math
@@ -18,7 +17,7 @@ from fencepost.errors import DatabaseUnavailable
 from fencepost.shared import Entry, Given
 from fencepost.words import Cancelling, Stale
 from fencepost.worker.call import Call
-from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, found_value, look_up
+from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, found_value, look_up, look_up_mark
 from fencepost.worker.keeping import Keeping, Kept3
 from fencepost.worker.telling import Telling
 from fencepost.worker.waits import Waits
@@ -131,19 +130,15 @@ class Sharing:
 
     async def _resolve(self, call: Call, entry: Entry) -> Ran | None:
         """Law 50.11, for a mark whose holder is gone. Found: its value. None: a run is permitted. Else StepOutcomeUnknown."""
-        step, key = call.step, _key(call.step, entry)
-        answer = self._answers.pop(key, None) or await look_up(step, key, call.args, call.kwargs)
-        if isinstance(answer, Absent) and not step.key_honoured:
-            if entry.gone_ms is None:
-                await self._telling.unknown(*call.place)
-            left = max(0.0, step.settle - entry.gone_ms / 1000)
-            await asyncio.sleep(left)  # waits: what a dead holder sent may still arrive
-            answer = await look_up(step, key, call.args, call.kwargs)
-        if isinstance(answer, Found):
-            return found_value(answer)
-        if isinstance(answer, Absent):
-            return None
-        await self._telling.unknown(*call.place)
+        key = _key(call.step, entry)
+
+        async def gone_ms() -> int | None:
+            return entry.gone_ms
+
+        answer = await look_up_mark(call.step, key, call.args, call.kwargs, self._answers.pop(key, None), gone_ms)
+        if isinstance(answer, Unknown):
+            await self._telling.unknown(*call.place)
+        return found_value(answer) if isinstance(answer, Found) else None
 
     async def _is_still_unknown(self, call: Call) -> bool:
         """Nothing but Unknown would come of asking now. Raises nothing, records nothing."""

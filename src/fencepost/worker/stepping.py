@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -10,7 +9,7 @@ from fencepost import faults, keys, steps
 from fencepost.authoring import Absent, Found, Step, Unknown
 from fencepost.words import Cancelling, Stale
 from fencepost.worker.call import Call
-from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up
+from fencepost.worker.execution import Broke, OutOfSight, Ran, execute, failure, found_value, look_up, look_up_mark
 from fencepost.worker.history import Recorded
 from fencepost.worker.keeping import Keeping, Kept3
 from fencepost.worker.sharing import Sharing
@@ -117,20 +116,14 @@ class Stepping:
 
     async def _resolve_mark(self, call: Call, key: str) -> Ran | None:
         """Law 50.11, for a mark of an earlier attempt. Found: its value. None: a run is permitted. Else StepOutcomeUnknown."""
-        step = call.step
-        answer = self._answers.pop(key, None) or await look_up(step, key, call.args, call.kwargs)
-        if isinstance(answer, Absent) and not step.key_honoured:
-            gone_ms = await steps.ask_mark(self._leg.face.db, self._leg.fence.rid, step.name, call.ordinal)
-            if gone_ms is None:
-                await self._telling.unknown("step", step.name, call.ordinal)
-            left = max(0.0, step.settle - gone_ms / 1000)
-            await asyncio.sleep(left)  # waits: what a dead holder sent may still arrive
-            answer = await look_up(step, key, call.args, call.kwargs)
-        if isinstance(answer, Found):
-            return found_value(answer)
-        if isinstance(answer, Absent):
-            return None
-        await self._telling.unknown("step", step.name, call.ordinal)
+        leg, step = self._leg, call.step
+        answer = await look_up_mark(
+            step, key, call.args, call.kwargs, self._answers.pop(key, None),
+            lambda: steps.ask_mark(leg.face.db, leg.fence.rid, step.name, call.ordinal),
+        )  # fmt: skip
+        if isinstance(answer, Unknown):
+            await self._telling.unknown("step", step.name, call.ordinal)
+        return found_value(answer) if isinstance(answer, Found) else None
 
     async def _is_still_unknown(self, call: Call) -> bool:
         """Nothing but Unknown would come of resolving this step's mark now. Raises nothing, records nothing."""
