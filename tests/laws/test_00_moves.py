@@ -139,3 +139,40 @@ async def test_a_shape_that_is_not_legal_is_impossible(db: Database, admin: asyn
         except (asyncpg.CheckViolationError, asyncpg.NotNullViolationError):
             continue
         pytest.fail(f"{shape} was possible")
+
+
+RECORDS = {
+    "boundary": "(rid, kind, name, ordinal, state, opened_seq, seq, number, at) "
+    "values (1, {kind}, 'n', {ordinal}, {state}, {opened}, {seq}, 1, now())",
+    "outcome": "(rid, status, output, error, number, tries, seq, ended_at) "
+    "values (1, {status}, {output}, {error}, 1, 0, 1, now())",
+    "attempt": "(rid, number, fence, holder, claimed_at, ended_at, ended, begun) "
+    "values (1, {number}, gen_random_uuid(), gen_random_uuid(), now(), now(), {ended}, true)",
+}
+LEGAL: dict[str, dict[str, str]] = {
+    "boundary": {"kind": "'step'", "ordinal": "1", "state": "'kept'", "opened": "null", "seq": "2"},
+    "outcome": {"status": "'completed'", "output": "'1'", "error": "null"},
+    "attempt": {"number": "1", "ended": "'finished'"},
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "changed"),
+    [
+        ("boundary", {"kind": "'dream'"}), ("boundary", {"state": "'lost'"}), ("boundary", {"ordinal": "0"}),
+        ("boundary", {"seq": "null"}), ("boundary", {"state": "'marked'", "opened": "2"}),
+        ("boundary", {"state": "'armed'", "seq": "null"}),
+        ("outcome", {"status": "'lost'", "output": "null"}), ("outcome", {"status": "'failed'", "output": "null"}),
+        ("outcome", {"error": "'{}'"}), ("outcome", {"status": "'cancelled'"}),
+        ("attempt", {"number": "0"}), ("attempt", {"ended": "'tired'"}),
+    ],
+)  # fmt: skip
+async def test_a_record_of_a_shape_that_is_not_legal_is_impossible(
+    admin: asyncpg.Connection, table: str, changed: dict[str, str]
+) -> None:
+    """00.2 Of boundaries, outcomes and attempts too; the legal one beside it is let in."""
+    insert = f"insert into fencepost.{table} {RECORDS[table]}"
+    await admin.execute(insert.format(**LEGAL[table]))
+    await admin.execute(f"delete from fencepost.{table}")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await admin.execute(insert.format(**(LEGAL[table] | changed)))

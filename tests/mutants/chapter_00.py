@@ -15,6 +15,32 @@ def shape(guard: str, text: str) -> Mutant:
     return Mutant(f"shape: {guard}", SHAPES, f"     and {text}", "", SHAPE)
 
 
+RECORD = ("test_00_moves.py::test_a_record_of_a_shape_that_is_not_legal_is_impossible",)
+RECORDS = {
+    "a kind of boundary is known": (
+        "return _kind in ('step', 'map', 'sleep', 'signal', 'child', 'value')",
+        "return true",
+    ),
+    "a state of a boundary is known": (
+        "and _state in ('marked', 'kept', 'failed', 'armed', 'arrived', 'timed_out', 'cancelled', 'open', 'set_aside', 'again')",
+        "",
+    ),
+    "a boundary is counted from one": ("and _ordinal >= 1", ""),
+    "a resolved boundary has a place": (
+        "and ((_state in ('marked', 'armed', 'open', 'again')) = (_seq is null) or _state = 'set_aside')",
+        "",
+    ),
+    "an open boundary has a place": ("and (_state not in ('marked', 'armed', 'open') or _opened_seq is not null)", ""),
+    "an end is known": ("return _status in ('completed', 'failed', 'cancelled')", "return true"),
+    "a failure has an error": ("and ((_status = 'failed') = (_error is not null) or _status = 'cancelled')", ""),
+    "an output is of a completed run": ("and (_output is null or _status = 'completed')", ""),
+    "attempts are counted from one": ("return _number >= 1 and _ended", "return _ended"),
+    "an end of a leg is known": (
+        " and _ended in ('finished', 'parked', 'deferred', 'given_back', 'lost', 'retrying', 'unknown')",
+        "",
+    ),
+}
+
 MUTANTS = [
     Mutant(
         "the clock is the transaction's",
@@ -131,4 +157,5 @@ MUTANTS = [
         "  unique (rid, seq, tx)",
         ("test_90_ledger.py::test_a_type_that_is_not_of_the_list_cannot_be_written_nor_a_place_twice",),
     ),
+    *(Mutant(guard, SHAPES, text, instead, RECORD) for guard, (text, instead) in RECORDS.items()),
 ]
