@@ -65,22 +65,22 @@ async def measure(
     write_table(path, rows)
     os.environ["FENCEPOST_DATABASE_URL"] = dsn
     db = Database(dsn)
-    worker = _worker(dsn)
+    worker = await asyncio.to_thread(_worker, dsn)
     try:
-        await asyncio.sleep(3)  # its imports, its first claim
         start = peak = rss_mb(worker.pid, "VmRSS")
         began = time.monotonic()
         handle = await app.start(enrich, {"path": str(path), "out": str(out), "concurrency": concurrency})
         killed, resumed, at_death = 0.0, None, 0
         while (outcome := await terminal.watch_outcome(db, "default", handle.id, None)) and outcome.output is None:
             assert outcome.error is None, outcome
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # waits: how much memory it takes meanwhile is what is measured
             peak = max(peak, rss_mb(worker.pid, "VmHWM"))
             done = await _done(db, handle.id)
             if kill_at is not None and not killed and done >= kill_at * rows:
                 worker.kill()
                 worker.wait()
-                killed, at_death, worker = time.monotonic(), done, _worker(dsn)
+                killed, at_death = time.monotonic(), done
+                worker = await asyncio.to_thread(_worker, dsn)
             elif killed and resumed is None and done > at_death:
                 resumed = time.monotonic() - killed
         seconds = time.monotonic() - began
@@ -107,11 +107,16 @@ async def _done(db: Database, run: str) -> int:
 
 
 def _worker(dsn: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    """A worker process that has said that it is ready."""
+    worker = subprocess.Popen(
         [sys.executable, "-m", "fencepost", "worker", "bench.csv_map:app", "--dsn", dsn],
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         env=os.environ | {"FENCEPOST_RELEASE": "bench-csv"},
     )
+    assert worker.stdout is not None
+    if not worker.stdout.readline():
+        raise RuntimeError("the worker ended before it was ready")
+    return worker
 
 
 async def _main(rows: int, kill_at: float | None) -> None:
