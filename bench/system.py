@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
@@ -13,7 +14,7 @@ Kind = Literal["noop", "lat", "steps", "marked", "alone", "event", "rows"]
 Ready = Callable[[], None]
 
 
-class System:
+class System(abc.ABC):
     """A system as one process sees it. `settings` are its best ones; a trial may say others (`trial_settings`, by trial)."""
 
     module: ClassVar[str] = ""  # whose import is measured
@@ -42,27 +43,29 @@ class System:
         assert self._board is not None
         return self._board
 
+    @abc.abstractmethod
     async def install(self) -> None:
         """Make the schema in an empty database."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def fill_sql(cls, pending: int, parked: int, ended: int, orgs: int) -> list[str]:
         """Statements that write rows into its own tables, as if they had come the usual way."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def open_client(self, callers: int) -> None:
-        raise NotImplementedError
+        """Be ready to enqueue, from so many callers."""
 
+    @abc.abstractmethod
     async def close_client(self) -> None:
-        raise NotImplementedError
+        """Let go of what `open_client` opened."""
 
+    @abc.abstractmethod
     async def enqueue(self, kind: Kind, arg: int | str, caller: int = 0) -> Any:
         """One durable enqueue: returns after its commit, with what names the task."""
-        raise NotImplementedError
 
     async def enqueue_many(self, kind: Kind, args: list[int | str]) -> None:
-        """The library's own bulk call, where it has one."""
+        """The library's own bulk call: where `bulk`."""
         raise NotImplementedError
 
     async def enqueue_load(self, kind: Kind, args: list[int | str], callers: int) -> None:
@@ -76,12 +79,12 @@ class System:
         await asyncio.gather(*(caller(k) for k in range(callers)))
 
     async def parked(self, ident: Any, arg: int) -> bool:
-        """Does the task wait for its event?"""
+        """Does the task wait for its event? Where it has `events`, as the next."""
         raise NotImplementedError
 
     async def emit(self, ident: Any, arg: int) -> None:
         raise NotImplementedError
 
+    @abc.abstractmethod
     async def work(self, ready: Ready) -> None:
         """Be one worker until cancelled (or, where it `drains`, until `stopping`); `ready()` just before its loop starts."""
-        raise NotImplementedError

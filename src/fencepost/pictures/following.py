@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -25,7 +26,7 @@ FOLLOWED_MAX: Final = 200  # functions followed in one picture
 ELSEWHERE: Final = "awaited elsewhere"
 
 
-class Following:
+class Following(ABC):
     """Follows calls. `Asking` adds what expressions ask, `Reading` what statements do; they call each other."""
 
     def __init__(self) -> None:
@@ -33,13 +34,13 @@ class Following:
         self._followed = 0
         self._sources: dict[Any, Any] = {}
 
+    @abstractmethod
     def body(self, node: FunctionNode, scope: Scope) -> list[Item]:
         """What a function does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def all_asked(self, nodes: Sequence[ast.AST], scope: Scope) -> list[Item]:
         """What several expressions ask, one after the other."""
-        raise NotImplementedError
 
     def _handed_on(self, node: ast.expr, scope: Scope) -> list[Item]:
         """A function that uses the Context and is passed to somebody: called whenever, and as often as, they like."""

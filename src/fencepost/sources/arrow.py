@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
@@ -58,8 +59,9 @@ class _Arrow(Table):
         except OSError as error:
             raise self.unreadable(error) from None
 
+    @abstractmethod
     def _batches(self, file: Any, needs: str | None) -> Iterator[Any]:
-        raise NotImplementedError
+        """Its rows, in Arrow's own batches."""
 
     def _chosen(self, names: list[str], needs: str | None) -> list[str]:
         chosen = names if self.columns is None else list(self.columns)
