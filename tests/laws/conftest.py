@@ -1,5 +1,29 @@
 """Fixtures of the law tests."""
 
+from pathlib import Path
+
+import pytest
+
+from fencepost import App
+from fencepost.db import Database
+from tests.legs import Driver, Effects
 from tests.support_invariants import lawful
 
 __all__ = ["lawful"]
+
+
+@pytest.fixture
+def app() -> App:
+    """An app of the test's own: it declares what it needs."""
+    return App("laws")
+
+
+@pytest.fixture
+def driver(db: Database, app: App) -> Driver:
+    return Driver(db, app)
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Effects:
+    """What author code did, counted outside the database."""
+    return Effects(tmp_path / "effects")

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost import App, Context, StepFailed, StepOutcomeUnknown, step_key
-from fencepost.db import Database
-from tests.legs import Driver, Effects
+from tests.legs import Effects
 
-__all__ = ["World", "app", "driver", "effects", "world"]
+__all__ = ["World", "world"]
 
 EPOCH = "2026-11"
-
-
-@pytest.fixture
-def app() -> App:
-    return App("org")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 class World:

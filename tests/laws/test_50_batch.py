@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost import App, Context, Csv, StepOutcomeUnknown
-from fencepost.db import Database
 from fencepost.worker.batches import batch_key
 from tests.legs import Driver, Effects
 
 pytestmark = pytest.mark.usefixtures("lawful")
 
 ROWS = [{"id": f"r{i}", "n": i} for i in range(10)]
-
-
-@pytest.fixture
-def app() -> App:
-    return App("batch")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 def keys_of(start: int, stop: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,21 +16,6 @@ from tests.legs import Driver, Effects, overtaken
 pytestmark = pytest.mark.usefixtures("lawful")
 
 ROWS = [{"id": f"r{i}", "n": i} for i in range(12)]
-
-
-@pytest.fixture
-def app() -> App:
-    return App("maps")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 async def rows_of(admin: asyncpg.Connection, *columns: str) -> list[Any]:

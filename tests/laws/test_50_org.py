@@ -15,10 +15,10 @@ import pytest
 from fencepost import App, Context, Retry, StepFailed, explain, shared
 from fencepost.testing import pause_at
 from fencepost.words import STALE, Fence
-from tests.laws.org_world import World, app, driver, effects, world
+from tests.laws.org_world import World, world
 from tests.legs import Driver, Effects
 
-__all__ = ["app", "driver", "effects", "world"]
+__all__ = ["world"]
 
 pytestmark = pytest.mark.usefixtures("lawful")
 

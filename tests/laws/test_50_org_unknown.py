@@ -14,10 +14,10 @@ import pytest
 
 from fencepost import Absent, App, Context, Found, Unknown, recovery, terminal
 from fencepost.testing import pause_at
-from tests.laws.org_world import World, app, driver, effects, world
+from tests.laws.org_world import World, world
 from tests.legs import ORG, Driver, Effects
 
-__all__ = ["app", "driver", "effects", "world"]
+__all__ = ["world"]
 
 pytestmark = pytest.mark.usefixtures("lawful")
 

@@ -21,16 +21,6 @@ from tests.support import lane_of, new_holder, tables
 pytestmark = pytest.mark.usefixtures("lawful")
 
 
-@pytest.fixture
-def app() -> App:
-    return App("replay")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
 def same_beginnings(logs: dict[int, list[Any]]) -> None:
     """Whatever an attempt saw is the beginning of what the last one saw."""
     *attempts, last = [log for _, log in sorted(logs.items())]

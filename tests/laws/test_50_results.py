@@ -16,27 +16,11 @@ from fencepost import (
     Csv,
     Parquet,
 )
-from fencepost.db import Database
 from fencepost.testing import at_point
 from tests.legs import Driver, Effects
 from tests.tables import KINDS, Port, mapping, ports
 
 pytestmark = pytest.mark.usefixtures("lawful")
-
-
-@pytest.fixture
-def app() -> App:
-    return App("tables")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 # Results as a file

@@ -18,28 +18,12 @@ from fencepost import (
     SourceRefused,
     StepFailed,
 )
-from fencepost.db import Database
 from fencepost.sources import judging
 from fencepost.sources.table import Table
 from tests.legs import Driver, Effects
 from tests.tables import KINDS, Port, arrow, mapping, parquet, ports
 
 pytestmark = pytest.mark.usefixtures("lawful")
-
-
-@pytest.fixture
-def app() -> App:
-    return App("tables")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 # What a file can be that is no table

@@ -21,28 +21,12 @@ from fencepost import (
     ledger,
     recovery,
 )
-from fencepost.db import Database
 from fencepost.sources.table import Table
 from fencepost.testing import at_point
 from tests.legs import ORG, Driver, Effects
 from tests.tables import Port, arrow, mapping, parquet, ports, small_pieces
 
 pytestmark = pytest.mark.usefixtures("lawful")
-
-
-@pytest.fixture
-def app() -> App:
-    return App("tables")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 # Rows

@@ -7,13 +7,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost import App, Context, Retry, StepFailed
-from fencepost.db import Database
 from fencepost.worker.leg import Leg
 from fencepost.worker.threads import StepThreads
 from tests.legs import Driver, Effects, until
@@ -49,21 +47,6 @@ class Crowded:
     def close(self) -> None:
         self._free.set()
         self.pool.shutdown()
-
-
-@pytest.fixture
-def app() -> App:
-    return App("threads")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 @pytest.fixture

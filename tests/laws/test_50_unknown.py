@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -33,28 +32,12 @@ from fencepost import (
     step_key,
     terminal,
 )
-from fencepost.db import Database
 from fencepost.testing import pause_at
 from tests.legs import ORG, Driver, Effects, until
 
 pytestmark = pytest.mark.usefixtures("lawful")
 
 Outcome = Literal["kept", "failed", "unknown"]
-
-
-@pytest.fixture
-def app() -> App:
-    return App("unknown")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 @dataclass

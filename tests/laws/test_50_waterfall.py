@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,25 +24,9 @@ from fencepost import (
     recovery,
     step_key,
 )
-from fencepost.db import Database
 from tests.legs import ORG, Driver, Effects
 
 pytestmark = pytest.mark.usefixtures("lawful")
-
-
-@pytest.fixture
-def app() -> App:
-    return App("waterfall")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 def provider(app: App, effects: Effects, name: str, says: Callable[[], Any], **options: Any) -> Any:

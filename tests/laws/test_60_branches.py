@@ -5,34 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
 from fencepost import App, Arrived, Context, RunCancelled, StepFailed, TimedOut
-from fencepost.db import Database
 from fencepost.testing import Clock, pause_at
 from fencepost.worker.leg import Leg
 from tests.legs import Driver, Effects, looked, overtaken, until
 
 pytestmark = pytest.mark.usefixtures("lawful")
-
-
-@pytest.fixture
-def app() -> App:
-    return App("branches")
-
-
-@pytest.fixture
-def driver(db: Database, app: App) -> Driver:
-    return Driver(db, app)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
 
 
 def run_of(leg: Leg) -> asyncio.Task[str]:

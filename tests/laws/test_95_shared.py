@@ -9,10 +9,10 @@ import asyncpg
 from fencepost import App, retention, terminal
 from fencepost.db import Database
 from fencepost.testing import Clock
-from tests.laws.org_world import World, app, driver, effects, world
+from tests.laws.org_world import World, world
 from tests.legs import ORG, Driver, Effects
 
-__all__ = ["app", "driver", "effects", "world"]
+__all__ = ["world"]
 
 NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
 
