@@ -9,6 +9,7 @@ FencepostError
 ├── LaunchConflict         admission: the id has another launch (30.3)
 ├── LaunchRefused          admission: an unusable id, name or value (30.6)
 ├── SourceRefused          a table of rows that a map was given is not usable: nothing has begun (50.6)
+├── PlanInvalid            a plan is not usable, and nothing was written: every fault of it, with line and path (70.1)
 ├── RunNotFound            there is no such run in this organisation
 ├── SignalRefused          the run has ended, or has too many undelivered signals
 ├── Busy                   the process's connections are all in use (00.11)
@@ -19,6 +20,7 @@ FencepostError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -132,6 +134,34 @@ class SourceRefused(FencepostError, ValueError):
     def __str__(self) -> str:
         where = f", {self.unit} {self.line}" if self.line is not None else ""
         return f"{self.path}{where}{f', column {self.column}' if self.column else ''}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFault:
+    """One thing that is wrong with a plan: where, and what to do.
+
+    `line` counts from 1, None for a plan made in Python; `path` is as `step[2] notes: retry.backoff`, steps and entries counted from 1.
+    """
+
+    line: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = "" if self.line is None else f"line {self.line}: "
+        return f"{where}{self.path}{': ' if self.path else ''}{self.message}"
+
+
+class PlanInvalid(FencepostError, ValueError):
+    """A plan is not usable, and nothing was written (law 70.1). `faults` names all that is wrong with it, in the order of its lines."""
+
+    def __init__(self, place: str, faults: Sequence[PlanFault]) -> None:
+        super().__init__(place, tuple(faults))
+        self.place = place
+        self.faults = tuple(faults)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{self.place}: {fault}" for fault in self.faults)
 
 
 class RunNotFound(FencepostError):
