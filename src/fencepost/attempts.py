@@ -36,6 +36,7 @@ class Claimed:
     parent: int | None
     submitted_at: datetime
     turn_at: datetime
+    opaque: bool = False  # a plan's command or Python step: it runs in a process of its own (law 70.10)
 
     @property
     def suspect(self) -> bool:
@@ -79,14 +80,14 @@ async def claim(
     organisations, each behind the place (turn_at, rid) of its line. Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
     """
     places = [list(column) for column in zip(*marks, strict=True)] or [[], [], []]
-    return _claim(
+    return read_claim(
         await db.call("claim_attempts", holder, request, lane, most, cursor, alone, *places, patience=patience)
     )
 
 
 async def claim_tree(db: Database, holder: UUID, request: int, *, root: int, most: int, patience: float) -> Claim:
     """The same for one run and its descendants only. Source: claim_tree."""
-    return _claim(await db.call("claim_tree", holder, request, root, most, patience=patience))
+    return read_claim(await db.call("claim_tree", holder, request, root, most, patience=patience))
 
 
 async def begin(db: Database, fence: Fence) -> Literal["begun"] | Stale | Cancelling:
@@ -132,7 +133,8 @@ async def read_input(db: Database, rid: int) -> str:
     return text
 
 
-def _claim(rows: Sequence[Record]) -> Claim:
+def read_claim(rows: Sequence[Record]) -> Claim:
+    """A claim's rows as what they say."""
     if rows and rows[0]["answer"] == "buried":
         return Claim(buried=True)
     # The row `suspect` stands behind what was claimed, if anything was.
@@ -145,4 +147,5 @@ def _claimed(row: Record) -> Claimed:
         fence=Fence(row["rid"], row["number"], row["fence"]), org=row["org"], id=row["id"], name=row["name"], input=row["input"],
         key_root=str(row["key_root"]), on_lost=row["on_lost"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
         boundaries=row["boundaries"], more=row["more"], parent=row["parent"], submitted_at=row["submitted_at"], turn_at=row["turn_at"],
+        opaque=row["opaque"],
     )  # fmt: skip

@@ -37,7 +37,8 @@ class Peer(msgspec.Struct, frozen=True):
 
 class Beat(msgspec.Struct, frozen=True):
     """The answer to a heartbeat. `buried`: this incarnation was judged dead. `lost`: what the worker believed to hold and does not.
-    `due_ms`: until the lane's next due instant. `woken`, `reaped`: what this beat's sweeps did.
+    `due_ms`: until the lane's next due instant. `woken`, `reaped`: what this beat's sweeps did. `orphans`: runs of plans' steps whose
+    worker is gone and whose processes ran on this host (law 70.10).
     """
 
     buried: bool
@@ -47,6 +48,7 @@ class Beat(msgspec.Struct, frozen=True):
     due_ms: int | None = None
     woken: int = 0
     reaped: int = 0
+    orphans: tuple[int, ...] = ()
 
 
 async def beat(

@@ -125,7 +125,7 @@ MUTANTS = [
     Mutant(
         "shape: no timer of one parked on its code",
         SHAPES,
-        "_fence is null and (_park = 'wait' or _due_at is null)",
+        "_fence is null and (_park <> 'code' or _due_at is null)",
         "_fence is null",
         SHAPE,
     ),

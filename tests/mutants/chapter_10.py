@@ -30,7 +30,7 @@ LINE = ("test_20_turns.py::test_within_an_organisation_priority_then_readiness_a
 ALIKE = ("test_30_admission.py::test_a_launch_admitted_alone_leaves_what_it_leaves_among_others",)
 OF_MANY = {
     "bad names of many are refused": (
-        "where fencepost.good_names_(i.org, i.id, i.name)",
+        "where i.kind = 'workflow' and fencepost.good_names_(i.org, i.id, i.name)",
         "where true",
     ),
     "no source of many is api": (
@@ -101,8 +101,8 @@ MUTANTS = [
     Mutant(
         "bad names are refused before any write",
         ADMISSION,
-        "if not found or fencepost.good_names_(_org, _id, _name) is not true then",
-        "if not found then",
+        " or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;\n  v_turn",
+        " then return '{}'; end if;\n  v_turn",
         BAD,
     ),
     Mutant("a name has no control characters", "00_ground.sql", " and _org || _id || _name !~ '[[:cntrl:]]'", "", BAD),

@@ -7,6 +7,7 @@ LAWS_WITHOUT_TEST: dict[str, str] = {
     "10.6": "adoption of a retired lane's waits comes with its own piece; until then a run stays on its lane",
     "10.8": "the same: no lane can be retired yet",
     "60.7": "approvals come with the people's door; a wait_for with a time-out is told apart by 60.5",
+    **{f"70.{n}": "its tests come with the plans" for n in range(1, 15)},
 }
 
 # Laws whose chapter keeps them outside SQL, so that the chapter's header need not name them.
@@ -27,7 +28,9 @@ LAWS_KEPT_ELSEWHERE: dict[str, str] = {
 }
 
 # (chapter, object of a later chapter): why the chapter must name it all the same.
-FORWARD: dict[tuple[str, str], str] = {}
+FORWARD: dict[tuple[str, str], str] = {
+    ("35", "advance_"): "the transaction that ends a step's run advances its plan (70.12), and a plan ends as runs do",
+}
 
 # Doors that Python never asks: they are for SQL callers and operators.
 SQL_ONLY_DOORS: dict[str, str] = {

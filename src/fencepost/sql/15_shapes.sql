@@ -16,7 +16,7 @@
 -- itself costs, measured. So the lists and shapes of the hot tables stand in functions, which a session reads once.
 create function fencepost.is_run_(_org text, _id text, _name text, _kind text, _on_lost text, _priority integer) returns boolean language plpgsql immutable as $law$
 begin
-  return fencepost.good_names_(_org, _id, _name) and _kind in ('workflow', 'plan') and _on_lost in ('replay', 'fail', 'ask')
+  return fencepost.good_names_(_org, _id, _name) and _kind in ('workflow', 'plan', 'step') and _on_lost in ('replay', 'fail', 'ask')
      and _priority between -1000000 and 1000000;
 end $law$;
 
@@ -26,7 +26,7 @@ create function fencepost.is_task_(_state text, _number integer, _tries integer,
 begin
   return _state in ('queued', 'running', 'parked', 'cancelling', 'unknown')
      and _on_lost in ('replay', 'fail', 'ask')
-     and (_park is null or _park in ('wait', 'code'))
+     and (_park is null or _park in ('wait', 'code', 'plan'))
      and _number >= _tries and _tries >= 0 and _losses >= 0 and _seq >= 1
      and (_fence is null) = (_holder is null) and (_fence is null) = (_claimed_at is null) and (_fence is null) = (_request is null)
      and (not _begun or _fence is not null)
@@ -35,7 +35,7 @@ begin
      and (_state = 'cancelling') = (_cancel_until is not null)
      and case _state when 'queued' then _fence is null
                      when 'running' then _fence is not null and _due_at is null
-                     when 'parked' then _fence is null and (_park = 'wait' or _due_at is null)
+                     when 'parked' then _fence is null and (_park <> 'code' or _due_at is null)
                      when 'unknown' then _fence is null and _due_at is null
                      when 'cancelling' then _due_at is null end
      and (_claim_by is null or (_state = 'queued' and _number = 0))
@@ -68,7 +68,9 @@ begin
   return _type in (
     'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved', 'run.completed', 'run.failed', 'run.cancelled',
     'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost', 'attempt.retrying',
-    'attempt.unfit', 'signal.sent', 'late.accepted',
+    'attempt.unfit', 'attempt.adopted', 'signal.sent', 'late.accepted',
+    'plan.step_started', 'plan.step_succeeded', 'plan.step_failed', 'plan.step_waiting', 'plan.step_skipped', 'plan.step_cancelled', 'plan.step_unknown',
+    'plan.step_resumed', 'plan.stuck',
     -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
     'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
     'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped');
@@ -128,6 +130,7 @@ create table fencepost.task (
   progress       text,
   on_lost        text not null,
   parent         bigint,
+  opaque         boolean not null default false,  -- begun, it is lost by proof, by its ceiling or by its own word only (70.10)
   check (fencepost.is_task_(state, number, tries, losses, seq, fence, holder, request, claimed_at, begun, park, code_digest, unknown, cancel_until,
                             due_at, claim_by, on_lost))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
@@ -140,6 +143,7 @@ create index task_due on fencepost.task (lane, due_at, rid) where due_at is not 
 create index task_bound on fencepost.task (claim_by) where claim_by is not null;
 create index task_cancelling on fencepost.task (cancel_until) where state = 'cancelling';
 create index task_parent on fencepost.task (parent) where parent is not null;
+create index task_opaque on fencepost.task (rid) where opaque and holder is not null;
 create index task_code on fencepost.task (lane) where park = 'code';
 
 create table fencepost.outcome (

@@ -39,7 +39,7 @@ create function fencepost.admit_one_(_org text, _id text, _kind text, _name text
 declare v_policy record; v_rid bigint; v_turn integer; v_bound bigint; v_later timestamptz := _now + _delay_ms * interval '1 ms';
 begin
   select p.priority, p.claim_ms into v_policy from fencepost.policy p where p.source = coalesce(_source, 'api');
-  if not found or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
+  if not found or _kind <> 'workflow' or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
   v_turn := coalesce(_priority, v_policy.priority);
   v_bound := coalesce(_claim_ms, v_policy.claim_ms);
   insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
@@ -79,7 +79,7 @@ begin
             from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
                  with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
             cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
-           where fencepost.good_names_(i.org, i.id, i.name)
+           where i.kind = 'workflow' and fencepost.good_names_(i.org, i.id, i.name)
            order by i.org collate "C", i.id collate "C", i.ord) s),
       r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
             overriding system value
@@ -142,8 +142,9 @@ begin
                        coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0),
                        coalesce((select max(greatest(w.seq, w.opened_seq)) from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v_run.rid), 0)) + 1
       into v_seq;
-    insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, number, seq, on_lost, parent)
-    values (v_run.rid, v_run.lane, v_run.org, 'queued', v_run.priority, _now, _now - v_run.priority * interval '60 s',
+    insert into fencepost.task (rid, lane, org, state, park, opaque, priority, ready_at, turn_at, number, seq, on_lost, parent)
+    values (v_run.rid, v_run.lane, v_run.org, case v_run.kind when 'plan' then 'parked' else 'queued' end, case v_run.kind when 'plan' then 'plan' end,
+            v_run.kind = 'step', v_run.priority, _now, _now - v_run.priority * interval '60 s',
             coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
     on conflict do nothing;
     if found then

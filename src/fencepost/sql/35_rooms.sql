@@ -17,6 +17,7 @@ declare v_task record; w record; s record; v_seq integer; v_done integer := 0; v
 begin
   select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
   if not found then return 0; end if;
+  if v_task.park = 'plan' then perform fencepost.advance_(_rid, '{}', '{}', _now); return 0; end if;
   v_seq := v_task.seq;
   -- 60.11: in the order in which it came to pass, so that the first of a race wins at its own time, however late somebody looks.
   for w in select b.* from (
@@ -97,7 +98,9 @@ begin
   if v_parents is not null then
     foreach v_parent in array v_parents loop
       -- A running parent looks for itself: every result of a leg gets its place from the leg's own calls (50.4).
-      perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';
+      if not fencepost.advance_(v_parent, _rids, '{}', _now) then
+        perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';
+      end if;
       perform fencepost.let_go_(v_parent, _now);
       perform fencepost.hint_(v_parent);
     end loop;

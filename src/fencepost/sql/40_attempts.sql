@@ -73,7 +73,7 @@ $law$;
 
 create type fencepost.claimed_ as (
   answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
-  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz);
+  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean);
 
 -- An answer that gives no run.
 create function fencepost.not_claimed_(_answer text, _since timestamptz) returns fencepost.claimed_ language plpgsql immutable as $law$
@@ -96,14 +96,14 @@ begin
   return query
   with u as (update fencepost.task t
                 set state = 'running', number = t.number + 1, fence = gen_random_uuid(), holder = _holder, request = _request,
-                    claimed_at = _now, begun = t.on_lost = 'replay', seq = t.seq + 1, claim_by = null, trouble = null
+                    claimed_at = _now, begun = t.on_lost = 'replay' and not t.opaque, seq = t.seq + 1, claim_by = null, trouble = null
               where t.rid = any (_rids)
-              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at),
+              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at, t.opaque),
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
-         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at
+         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', 131072) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
@@ -123,7 +123,7 @@ end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
-         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at
+         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 131072) q where t.seq > 2) p on true

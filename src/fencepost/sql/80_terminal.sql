@@ -125,6 +125,7 @@ begin
      where x.rid = _rid;
     insert into fencepost.event (rid, seq, at, type, number, data)
     values (_rid, t.seq + 1, _now, 'run.unknown', t.number, jsonb_build_object('code', 'STEP_OUTCOME_UNKNOWN'));
+    perform fencepost.tell_plan_(_rid, _now);
     return 'unknown';
   end if;
   if t.tries + 1 >= _most_tries then
@@ -159,7 +160,7 @@ end $law$;
 create function fencepost.cancel_run(_org text, _id text, _reason text, _grace_ms integer)
 returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_rid bigint; t record;
+declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_plans bigint[] := '{}'; v_rid bigint; v_seq integer; t record;
 begin
   select r.rid into v_root from fencepost.run r where r.org = _org and r.id = _id;
   if v_root is null then return query select 'unknown_run', null::text; return; end if;
@@ -181,6 +182,17 @@ begin
       from (select v_root as rid) i left join lateral (select o.status from fencepost.outcome o where o.rid = i.rid limit 1) o on true;
     return;
   end if;
+  -- Plans first: nothing new of theirs begins (70.11).
+  for v_rid in select p.rid from fencepost.plan p where p.rid = any (v_tree) order by p.rid loop
+    update fencepost.task x
+       set state = 'cancelling', cancel_reason = left(_reason, 1000), cancel_until = v_now + _grace_ms * interval '1 ms', park = null, unknown = null, due_at = null,
+           seq = x.seq + 1
+     where x.rid = v_rid and x.state <> 'cancelling' returning x.seq into v_seq;
+    continue when not found;
+    insert into fencepost.event (rid, seq, at, type, data) values (v_rid, v_seq, v_now, 'run.cancelling', jsonb_build_object('reason', left(_reason, 1000)));
+    perform fencepost.cancel_steps_(v_rid, _reason, v_now);
+    v_plans := v_plans || v_rid;
+  end loop;
   -- Descendants first (a child's id is larger): a parent ends after its children.
   for v_rid in select x.rid from unnest(v_tree) x(rid) order by x.rid desc loop
     select x.* into t from fencepost.task x where x.rid = v_rid;
@@ -207,6 +219,7 @@ begin
       perform fencepost.let_go_(v_rid, v_now);
     end if;
   end loop;
+  foreach v_rid in array v_plans loop perform fencepost.let_go_(v_rid, v_now); end loop;
   return query select 'accepted', coalesce((select o.status from fencepost.outcome o where o.rid = v_root), 'cancelling');
 end $law$;
 
@@ -265,7 +278,7 @@ begin
   if _channel is not null and exists (select from fencepost.task t where t.rid = v_rid) then
     insert into fencepost.watcher (rid, channel, until) values (v_rid, _channel, fencepost.now_() + interval '1 hour') on conflict do nothing;
   end if;
-  return query select v_rid, coalesce(o.status, t.state), o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end)
+  return query select v_rid, coalesce(o.status, case t.park when 'plan' then 'running' else t.state end), o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end)
     from (select v_rid as rid) x left join lateral (select o.* from fencepost.outcome o where o.rid = x.rid limit 1) o on true
     left join lateral (select t.* from fencepost.task t where t.rid = x.rid limit 1) t on true;
   -- It ended while the channel was being left: nobody calls it any more (80.6).

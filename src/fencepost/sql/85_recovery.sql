@@ -22,6 +22,8 @@ declare t record; v_error text; v_code text;
 begin
   select x.* into t from fencepost.task x where x.rid = _rid and x.fence is not null;
   if not found then return 'nothing'; end if;
+  -- 85.7: silence says nothing of opaque work; its fence stays, for an inquiry to settle.
+  if t.opaque and t.begun and _reason not in ('process_gone', 'ceiling_passed', 'grace_over', 'operator') then return 'kept'; end if;
   if t.state = 'cancelling' then
     perform fencepost.close_leg_(array[_rid], 'lost', _reason, _now);
     perform fencepost.let_go_(_rid, _now);
@@ -59,6 +61,7 @@ begin
    where x.rid = _rid;
   insert into fencepost.event (rid, seq, at, type, number, data)
   values (_rid, t.seq + 2, _now, 'run.unknown', t.number, jsonb_build_object('code', v_code));
+  perform fencepost.tell_plan_(_rid, _now);
   return 'unknown';
 end $law$;
 
@@ -85,8 +88,7 @@ begin
     foreach v_rid in array fencepost.seize_(v_rids) loop
       -- Again under the lock (85.2): whoever finished in the meantime is not lost.
       if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
-        perform fencepost.lose_(v_rid, _reason, _now);
-        v_n := v_n + 1;
+        if fencepost.lose_(v_rid, _reason, _now) <> 'kept' then v_n := v_n + 1; end if;
       end if;
     end loop;
   end loop;
@@ -95,7 +97,7 @@ end $law$;
 
 -- One door for a worker's heartbeat and everybody's sweeps. `_held_*` and `_answered` were published together by the loop.
 -- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
--- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped}.
+-- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped, orphans: [rid]}.
 create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_reaped integer := 0; v_woken integer; v_due timestamptz;
   v_lost jsonb; v_cancel jsonb; v_peers jsonb;
@@ -122,7 +124,7 @@ begin
   end if;
 
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
-  v_reaped := v_reaped + fencepost.reap_late_(v_now);
+  v_reaped := v_reaped + fencepost.reap_late_(v_now) + fencepost.reap_ceilings_(v_now);
   perform fencepost.wake_askers_(fencepost.entries_asked_(500), v_now, 500);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
   perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
@@ -138,7 +140,8 @@ begin
            where i.boot_id = me.boot_id and i.pid_namespace = me.pid_namespace and i.gone_at is null and i.id <> _id order by i.started_at desc limit 200) i;
   select min(t.due_at) into v_due from (select t.due_at from fencepost.task t where t.lane = me.lane and t.due_at is not null order by t.due_at limit 1) t;
   return jsonb_build_object('buried', false, 'lost', coalesce(v_lost, '[]'), 'cancel', coalesce(v_cancel, '[]'), 'peers', coalesce(v_peers, '[]'),
-    'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped);
+    'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped,
+    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id) o(rid) order by o.rid limit 200) o));
 end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
@@ -193,6 +196,26 @@ begin
         v_n := v_n + 1;
       end if;
     end loop;
+  end loop;
+  return v_n;
+end $law$;
+
+-- 70.10. Opaque work past its ceiling, if its holder is gone, or has said nothing of it for a lease more.
+create function fencepost.reap_ceilings_(_now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+begin
+  v_rids := array(
+    select t.rid from (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
+     cross join lateral (select p.ceiling_at from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
+      left join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder and i.ended is null limit 1) i on true
+     where p.ceiling_at + coalesce(i.lease_ms, 0) * interval '1 ms' <= _now order by p.ceiling_at limit 100);
+  if v_rids = '{}' then return 0; end if;
+  foreach v_rid in array fencepost.seize_(v_rids) loop
+    if exists (select from fencepost.task t join fencepost.process p on p.rid = t.rid and p.number = t.number
+                where t.rid = v_rid and t.opaque and t.begun and p.ceiling_at <= _now) then
+      perform fencepost.lose_(v_rid, 'ceiling_passed', _now);
+      v_n := v_n + 1;
+    end if;
   end loop;
   return v_n;
 end $law$;
@@ -257,6 +280,7 @@ begin
          turn_at = _now - x.priority * interval '60 s', seq = x.seq + 1
    where x.rid = _rid returning x.seq, x.number, x.lane into t;
   insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq, _now, 'run.woken', nullif(t.number, 0));
+  perform fencepost.tell_plan_(_rid, _now);
   perform fencepost.rouse_(t.lane, 1);
 end $law$;
 
@@ -296,8 +320,7 @@ begin
       delete from fencepost.asker x where x.rid = a.rid and x.name = a.name and x.ordinal = a.ordinal;
       continue;
     end if;
-    perform from fencepost.task x where x.rid = a.rid for no key update skip locked;
-    continue when not found;
+    continue when fencepost.seize_(array[a.rid]) = '{}';
     select x.state, x.park, x.seq, x.number into t from fencepost.task x where x.rid = a.rid;
     if a.how = 'told' then
       continue when t.state is distinct from 'unknown';

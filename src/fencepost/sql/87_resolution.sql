@@ -118,6 +118,7 @@ declare v_now timestamptz := fencepost.enter_(); r record; v_rid bigint; v_cut i
 begin
   select x.* into r from fencepost.run x where x.org = _org and x.id = _id;
   if not found then return query select 'unknown_run', null::text; return; end if;
+  if r.kind <> 'workflow' then return query select 'refused', 'only workflows are redriven: run the plan again under another id'; return; end if;
   if not exists (select from fencepost.outcome o where o.rid = r.rid) then return query select 'refused', 'the run has not ended'; return; end if;
   if not fencepost.good_name_(_new_id) then return query select 'refused', 'the new id is not a usable id'; return; end if;
   if _from_name is not null then

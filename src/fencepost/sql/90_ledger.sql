@@ -33,7 +33,7 @@ create view fencepost.ledger as
     from fencepost.map m join fencepost.row r on r.mid = m.mid where r.seq is not null;
 
 create view fencepost.runs as
-  select r.rid, r.org, r.id, r.kind, r.name, l.name as lane, r.release, r.source, r.priority, r.submitted_at, coalesce(o.status, t.state, 'queued') as status,
+  select r.rid, r.org, r.id, r.kind, r.name, l.name as lane, r.release, r.source, r.priority, r.submitted_at, coalesce(o.status, case t.park when 'plan' then 'running' else t.state end, 'queued') as status,
          r.input, o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end) as error,
          coalesce(o.number, t.number, 0) as attempts, coalesce(o.tries, t.tries, 0) as tries, o.ended_at as finished_at,
          p.id as parent, g.id as origin
@@ -71,6 +71,8 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
                        order by l.lid) from fencepost.late l where l.rid = v.rid),
     'signals_waiting', (select count(*) from fencepost.signal s where s.rid = v.rid and s.taken is null),
     'children', (select jsonb_agg(c.id order by c.rid) from fencepost.run c join fencepost.task ct on ct.rid = c.rid where c.parent = v.rid),
+    'plan', (select jsonb_build_object('steps', p.steps, 'open', p.open, 'running', p.flying - p.unknown, 'unknown', p.unknown, 'failed', p.failed, 'succeeded', p.succeeded,
+               'max_concurrency', p.most) from fencepost.plan p where p.rid = v.rid),
     'workers', (select jsonb_agg(jsonb_build_object('name', i.name, 'heard_at', i.heard_at, 'lease_ms', i.lease_ms, 'runs_it', v.name = any (i.workflows)))
                   from fencepost.incarnation i join fencepost.run r on r.rid = v.rid where i.ended is null and i.lane = r.lane))
     from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id

@@ -48,6 +48,13 @@ begin
     delete from fencepost.late l where l.rid = any (v_old);
     delete from fencepost.attempt a where a.rid = any (v_old);
     delete from fencepost.event e where e.rid = any (v_old);
+    delete from fencepost.process p where p.rid = any (v_old);
+    delete from fencepost.handoff h where h.rid = any (v_old);
+    delete from fencepost.result o where o.rid = any (v_old);
+    delete from fencepost.binding b where b.rid = any (v_old);
+    delete from fencepost.edge e where e.rid = any (v_old);
+    delete from fencepost.step s where s.rid = any (v_old);
+    delete from fencepost.plan p where p.rid = any (v_old);
     delete from fencepost.outcome o where o.rid = any (v_old);
     delete from fencepost.run r where r.rid = any (v_old);
   end if;

@@ -92,8 +92,12 @@ insert into fencepost.move (was, becomes, by, because) values
   ('parked',     'queued',     '{send_signals,finish_attempts,beat,wake_run,register_workflows}', 'what it waited for came, or the hour did'),
   ('parked',     'cancelling', '{cancel_run}', 'cancelled while descendants still live'),
   ('parked',     'cancelled',  '{cancel_run}', 'cancelled while it waited'),
-  ('parked',     'failed',     '{end_run}', 'ended by an operator'),
+  ('parked',     'failed',     '{end_run,finish_attempts,beat,close_incarnation,lose_step,resolve_unknown,declare_lost,admit_plan}',
+                               'ended by an operator; or a plan whose last step has ended'),
+  ('parked',     'completed',  '{finish_attempts,beat,resolve_unknown,admit_plan}', 'a plan whose last step has ended'),
+  ('parked',     'unknown',    '{finish_attempts,beat,lose_step,declare_lost}', 'a plan of which nothing moves any more but what nobody knows'),
   ('cancelling', 'cancelled',  '{finish_attempts,beat,close_incarnation,cancel_run,end_run}', 'its code stopped, or the grace is over'),
+  ('unknown',    'parked',     '{resolve_unknown,beat,end_run,cancel_run}', 'a plan whose step is known again'),
   ('unknown',    'queued',     '{resolve_unknown,wake_run}', 'resolved: the run continues'),
   ('unknown',    'completed',  '{resolve_unknown}', 'an operator knows that it was done'),
   ('unknown',    'failed',     '{resolve_unknown,end_run}', 'an operator knows that it was not'),
@@ -193,7 +197,7 @@ $law$;
 -- itself costs, measured. So the lists and shapes of the hot tables stand in functions, which a session reads once.
 create function fencepost.is_run_(_org text, _id text, _name text, _kind text, _on_lost text, _priority integer) returns boolean language plpgsql immutable as $law$
 begin
-  return fencepost.good_names_(_org, _id, _name) and _kind in ('workflow', 'plan') and _on_lost in ('replay', 'fail', 'ask')
+  return fencepost.good_names_(_org, _id, _name) and _kind in ('workflow', 'plan', 'step') and _on_lost in ('replay', 'fail', 'ask')
      and _priority between -1000000 and 1000000;
 end $law$;
 
@@ -203,7 +207,7 @@ create function fencepost.is_task_(_state text, _number integer, _tries integer,
 begin
   return _state in ('queued', 'running', 'parked', 'cancelling', 'unknown')
      and _on_lost in ('replay', 'fail', 'ask')
-     and (_park is null or _park in ('wait', 'code'))
+     and (_park is null or _park in ('wait', 'code', 'plan'))
      and _number >= _tries and _tries >= 0 and _losses >= 0 and _seq >= 1
      and (_fence is null) = (_holder is null) and (_fence is null) = (_claimed_at is null) and (_fence is null) = (_request is null)
      and (not _begun or _fence is not null)
@@ -212,7 +216,7 @@ begin
      and (_state = 'cancelling') = (_cancel_until is not null)
      and case _state when 'queued' then _fence is null
                      when 'running' then _fence is not null and _due_at is null
-                     when 'parked' then _fence is null and (_park = 'wait' or _due_at is null)
+                     when 'parked' then _fence is null and (_park <> 'code' or _due_at is null)
                      when 'unknown' then _fence is null and _due_at is null
                      when 'cancelling' then _due_at is null end
      and (_claim_by is null or (_state = 'queued' and _number = 0))
@@ -245,7 +249,9 @@ begin
   return _type in (
     'run.admitted', 'run.recovered', 'run.woken', 'run.cancelling', 'run.unknown', 'run.resolved', 'run.completed', 'run.failed', 'run.cancelled',
     'attempt.claimed', 'attempt.begun', 'attempt.parked', 'attempt.deferred', 'attempt.given_back', 'attempt.lost', 'attempt.retrying',
-    'attempt.unfit', 'signal.sent', 'late.accepted',
+    'attempt.unfit', 'attempt.adopted', 'signal.sent', 'late.accepted',
+    'plan.step_started', 'plan.step_succeeded', 'plan.step_failed', 'plan.step_waiting', 'plan.step_skipped', 'plan.step_cancelled', 'plan.step_unknown',
+    'plan.step_resumed', 'plan.stuck',
     -- What a boundary or row tells by itself; it becomes an event when the record is written over (50_steps).
     'step.marked', 'step.kept', 'step.failed', 'value.kept', 'value.failed', 'map.opened', 'map.kept', 'map.failed', 'child.started', 'child.kept',
     'wait.armed', 'wait.arrived', 'wait.timed_out', 'wait.cancelled', 'row.marked', 'row.kept', 'row.failed', 'row.skipped');
@@ -305,6 +311,7 @@ create table fencepost.task (
   progress       text,
   on_lost        text not null,
   parent         bigint,
+  opaque         boolean not null default false,  -- begun, it is lost by proof, by its ceiling or by its own word only (70.10)
   check (fencepost.is_task_(state, number, tries, losses, seq, fence, holder, request, claimed_at, begun, park, code_digest, unknown, cancel_until,
                             due_at, claim_by, on_lost))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
@@ -317,6 +324,7 @@ create index task_due on fencepost.task (lane, due_at, rid) where due_at is not 
 create index task_bound on fencepost.task (claim_by) where claim_by is not null;
 create index task_cancelling on fencepost.task (cancel_until) where state = 'cancelling';
 create index task_parent on fencepost.task (parent) where parent is not null;
+create index task_opaque on fencepost.task (rid) where opaque and holder is not null;
 create index task_code on fencepost.task (lane) where park = 'code';
 
 create table fencepost.outcome (
@@ -591,7 +599,7 @@ create function fencepost.admit_one_(_org text, _id text, _kind text, _name text
 declare v_policy record; v_rid bigint; v_turn integer; v_bound bigint; v_later timestamptz := _now + _delay_ms * interval '1 ms';
 begin
   select p.priority, p.claim_ms into v_policy from fencepost.policy p where p.source = coalesce(_source, 'api');
-  if not found or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
+  if not found or _kind <> 'workflow' or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
   v_turn := coalesce(_priority, v_policy.priority);
   v_bound := coalesce(_claim_ms, v_policy.claim_ms);
   insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
@@ -631,7 +639,7 @@ begin
             from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
                  with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
             cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
-           where fencepost.good_names_(i.org, i.id, i.name)
+           where i.kind = 'workflow' and fencepost.good_names_(i.org, i.id, i.name)
            order by i.org collate "C", i.id collate "C", i.ord) s),
       r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
             overriding system value
@@ -694,8 +702,9 @@ begin
                        coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0),
                        coalesce((select max(greatest(w.seq, w.opened_seq)) from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v_run.rid), 0)) + 1
       into v_seq;
-    insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, number, seq, on_lost, parent)
-    values (v_run.rid, v_run.lane, v_run.org, 'queued', v_run.priority, _now, _now - v_run.priority * interval '60 s',
+    insert into fencepost.task (rid, lane, org, state, park, opaque, priority, ready_at, turn_at, number, seq, on_lost, parent)
+    values (v_run.rid, v_run.lane, v_run.org, case v_run.kind when 'plan' then 'parked' else 'queued' end, case v_run.kind when 'plan' then 'plan' end,
+            v_run.kind = 'step', v_run.priority, _now, _now - v_run.priority * interval '60 s',
             coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
     on conflict do nothing;
     if found then
@@ -748,6 +757,7 @@ declare v_task record; w record; s record; v_seq integer; v_done integer := 0; v
 begin
   select t.seq, t.number, t.state, t.park, t.lane, t.priority into v_task from fencepost.task t where t.rid = _rid;
   if not found then return 0; end if;
+  if v_task.park = 'plan' then perform fencepost.advance_(_rid, '{}', '{}', _now); return 0; end if;
   v_seq := v_task.seq;
   -- 60.11: in the order in which it came to pass, so that the first of a race wins at its own time, however late somebody looks.
   for w in select b.* from (
@@ -828,7 +838,9 @@ begin
   if v_parents is not null then
     foreach v_parent in array v_parents loop
       -- A running parent looks for itself: every result of a leg gets its place from the leg's own calls (50.4).
-      perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';
+      if not fencepost.advance_(v_parent, _rids, '{}', _now) then
+        perform fencepost.settle_(v_parent, _now) from fencepost.task t where t.rid = v_parent and t.state = 'parked';
+      end if;
       perform fencepost.let_go_(v_parent, _now);
       perform fencepost.hint_(v_parent);
     end loop;
@@ -937,7 +949,7 @@ $law$;
 
 create type fencepost.claimed_ as (
   answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
-  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz);
+  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean);
 
 -- An answer that gives no run.
 create function fencepost.not_claimed_(_answer text, _since timestamptz) returns fencepost.claimed_ language plpgsql immutable as $law$
@@ -960,14 +972,14 @@ begin
   return query
   with u as (update fencepost.task t
                 set state = 'running', number = t.number + 1, fence = gen_random_uuid(), holder = _holder, request = _request,
-                    claimed_at = _now, begun = t.on_lost = 'replay', seq = t.seq + 1, claim_by = null, trouble = null
+                    claimed_at = _now, begun = t.on_lost = 'replay' and not t.opaque, seq = t.seq + 1, claim_by = null, trouble = null
               where t.rid = any (_rids)
-              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at),
+              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at, t.opaque),
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
-         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at
+         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', 131072) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
@@ -987,7 +999,7 @@ end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
-         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at
+         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 131072) q where t.seq > 2) p on true
@@ -1841,6 +1853,596 @@ begin
   return v_woken;
 end $law$;
 
+-- 69_plan_rows.sql: what a plan is made of, and what its rows can never look like.
+--
+-- LAW    00.2   every shape of a step that is not legal is impossible
+--        70.4   more child runs than `most` are impossible
+--        70.6   the key of `result` is "a step has at most one, immutable"
+-- OWNS   plan, step, edge, binding, result, handoff, process
+
+create table fencepost.plan (
+  rid       bigint primary key,
+  most      integer not null check (most >= 1),
+  steps     integer not null,
+  open      integer not null check (open >= 0),        -- steps that have not ended
+  flying    integer not null default 0 check (flying between 0 and most),  -- child runs that live, unknown ones too
+  unknown   integer not null default 0 check (unknown between 0 and flying),
+  succeeded integer not null default 0,
+  failed    integer not null default 0
+) with (fillfactor = 50);
+
+create function fencepost.is_step_(_kind text, _state text, _needs integer, _try integer, _child bigint, _due_at timestamptz, _outcome text, _ended_at timestamptz)
+returns boolean language plpgsql immutable as $law$
+begin
+  return _kind in ('command', 'python', 'workflow')
+     and _state in ('blocked', 'ready', 'running', 'waiting', 'unknown', 'succeeded', 'failed', 'skipped', 'cancelled')
+     and (_outcome is null or _outcome in ('success', 'failure', 'timeout', 'cancelled', 'launch_error', 'lost', 'invalid_output'))
+     and (_state in ('succeeded', 'failed', 'skipped', 'cancelled')) = (_ended_at is not null)
+     and (_state <> 'succeeded' or _outcome = 'success')
+     and (_state = 'waiting') = (_due_at is not null)
+     and (_state not in ('running', 'unknown') or _child is not null and _try >= 1)
+     and (_state <> 'blocked' or _needs > 0) and _needs >= 0;
+end $law$;
+
+create table fencepost.step (
+  rid        bigint not null,
+  no         integer not null,              -- its place as written, from 1
+  id         text not null,
+  kind       text not null,
+  state      text not null,
+  needs      integer not null,              -- dependencies that have not ended
+  try        integer not null default 0,
+  child      bigint,                        -- the run of its newest try
+  due_at     timestamptz,
+  outcome    text,
+  reason     text,
+  started_at timestamptz,
+  ended_at   timestamptz,
+  spec       jsonb not null,
+  primary key (rid, no),
+  unique (rid, id),
+  check (fencepost.is_step_(kind, state, needs, try, child, due_at, outcome, ended_at))
+) with (fillfactor = 70);
+create index step_ready on fencepost.step (rid, no) where state = 'ready';
+create index step_due on fencepost.step (rid, due_at) where state = 'waiting';
+create index step_child on fencepost.step (child) where state in ('running', 'unknown');
+
+create table fencepost.edge (
+  rid      bigint not null,
+  source   integer not null,
+  target   integer not null,
+  optional boolean not null,
+  primary key (rid, source, target)
+);
+
+create table fencepost.binding (
+  rid         bigint not null,
+  target      integer not null,
+  id          text not null,
+  input       text not null,
+  source      integer not null,
+  output      text not null,
+  mode        text not null check (mode in ('none', 'reference', 'quote', 'content')),
+  required    boolean not null,
+  description text not null,
+  primary key (rid, target, id)
+);
+
+create table fencepost.result (
+  rid        bigint not null,
+  step       integer not null,
+  name       text not null,
+  media_type text not null,
+  size       bigint not null,
+  digest     text not null,
+  text       text,                          -- verbatim, if small
+  place      text,                          -- in the content store
+  child      bigint not null,
+  at         timestamptz not null,
+  primary key (rid, step, name)
+);
+
+-- What an attempt was handed (70.8).
+create table fencepost.handoff (
+  rid     bigint not null,                  -- of the child run
+  number  integer not null,
+  id      text not null,
+  input   text not null,
+  mode    text not null,
+  source  text,                             -- run/step/try
+  output  text,
+  digest  text,
+  reason  text,
+  at      timestamptz not null,
+  primary key (rid, number, id)
+);
+
+-- The process that carries an attempt of opaque work, recorded before it may begin (70.10).
+create table fencepost.process (
+  rid           bigint not null,
+  number        integer not null,
+  boot_id       text,
+  pid_namespace text,
+  pid           integer not null,
+  process_start text,
+  host          text not null,
+  folder        text not null,
+  begun_at      timestamptz not null,
+  ceiling_at    timestamptz not null,
+  primary key (rid, number)
+);
+
+
+-- 70_plans.sql: a DAG of steps. Each try of a step is a child run of the plan's; whoever ends one advances the plan.
+--
+-- LAW    70.1   judged by planning/ before any write; a plan that gets past it all the same is said to be stuck (70.13)
+--        70.2   admit_plan (72)
+--        70.3   ready when every dependency succeeded, or is optional and ended; any other end skips, to the end, at once
+--        70.4   at most `most` child runs live at a time, in written order; a step that waits out a delay holds no slot
+--        70.5   a claim is a claim of the child run: number, fence, holder are its own (40)
+--        70.6   results are written once, by the transaction that ends the child that succeeded
+--        70.7   a retry is a new child, for an outcome that the step lists, after its delay on the database's clock
+--        70.8   hand-offs are resolved by begin_steps (72; workflow steps: when the child is admitted) and recorded per attempt
+--        70.9   what a worker is told comes from here; what it brings is judged by its fence, and lands in its own step
+--        70.10  opaque work is not lost by silence: its fence stays until an inquiry, its ceiling, or an operator (85, 86)
+--        70.11  cancel_steps_: what has not begun is cancelled with the plan; the rest is cancelled as runs are (80.4)
+--        70.12  ended by the advance that finds nothing open
+--        70.13  one that cannot go on says `plan.stuck`; the next instant is the task's due_at, so nobody polls
+--        70.14  `<run>/<step>/<try>`, source async_child, same lane and organisation
+--        80.1   advance_ ends the run through end_runs_ (35)
+-- OWNS   result; writes run, task, event, plan, step (69)
+-- LOCKS  the plan's task row, before its children's
+
+-- What became of a step whose child run has ended.
+create function fencepost.outcome_(_status text, _error text) returns text language plpgsql immutable as $law$
+declare v_error jsonb;
+begin
+  if _status <> 'failed' then return case _status when 'completed' then 'success' else 'cancelled' end; end if;
+  v_error := _error::jsonb;
+  return case when v_error->>'outcome' in ('failure', 'timeout', 'launch_error', 'invalid_output') then v_error->>'outcome'
+              when v_error->>'code' = 'RUNNER_LOST' then 'lost' when v_error->>'code' = 'TIMED_OUT' then 'timeout' else 'failure' end;
+end $law$;
+
+-- 70.7. Milliseconds before the try after `_try`.
+create function fencepost.delay_(_retry jsonb, _try integer) returns bigint language plpgsql immutable as $law$
+declare v_first numeric := coalesce((_retry->>'initial_delay_ms')::numeric, 0); v_most numeric := coalesce((_retry->>'max_delay_ms')::numeric, 0); v_delay numeric;
+begin
+  v_delay := case _retry->>'backoff' when 'linear' then v_first * _try when 'exponential' then v_first * 2::numeric ^ least(_try - 1, 60) else v_first end;
+  return case when v_most > 0 then least(v_delay, v_most) else least(v_delay, 604800000) end;
+end $law$;
+
+create function fencepost.plan_events_(_rid bigint, _types text[], _data jsonb[], _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: the caller holds the plan's row, and no worker ever does.
+declare v_seq integer;
+begin
+  if _types = '{}' then return; end if;
+  update fencepost.task t set seq = t.seq + cardinality(_types) where t.rid = _rid returning t.seq - cardinality(_types) into v_seq;
+  insert into fencepost.event (rid, seq, at, type, data)
+  select _rid, v_seq + x.ord, _now, x.type, x.data from unnest(_types, _data) with ordinality as x(type, data, ord);
+end $law$;
+
+-- THE PLAN GOES ON. The caller holds the plan's row. `_ended`: child runs that have just ended; `_done`: steps that have ended without one.
+-- Costs what ended and what became ready, never what the plan is long.
+-- False: the run is no plan.
+create function fencepost.advance_(_rid bigint, _ended bigint[], _done integer[], _now timestamptz) returns boolean language plpgsql volatile as $law$
+-- unfenced: the caller holds the plan's row, and no worker ever does.
+declare t record; v_done integer[] := _done; v_more integer[];
+begin
+  if not exists (select from fencepost.plan p where p.rid = _rid) then return false; end if;
+  select x.state into t from fencepost.task x where x.rid = _rid;
+  if not found then return true; end if;
+  if _ended <> '{}' then v_done := v_done || fencepost.record_(_rid, _ended, t.state = 'cancelling', _now); end if;
+  if t.state = 'cancelling' then return true; end if;    -- it ends when its last child has (let_go_)
+  update fencepost.step s set state = 'ready', due_at = null where s.rid = _rid and s.state = 'waiting' and s.due_at <= _now;
+  loop
+    perform fencepost.follow_(_rid, v_done, _now);
+    v_done := fencepost.start_steps_(_rid, _now);
+    exit when v_done = '{}';
+  end loop;
+  perform fencepost.conclude_(_rid, _now);
+  return true;
+end $law$;
+
+-- Ended child runs: results, retries, ends. Returns the steps that have ended.
+create function fencepost.record_(_rid bigint, _ended bigint[], _cancelling boolean, _now timestamptz) returns integer[] language plpgsql volatile as $law$
+declare v_done integer[]; v_types text[]; v_data jsonb[];
+begin
+  with e as materialized (
+      select s.no, s.id, s.kind, s.try, s.child, s.state as was, o.output, o.ended_at, x.outcome,
+             case when x.outcome = 'success' then 'succeeded'
+                  when _cancelling then case x.outcome when 'cancelled' then 'cancelled' else 'failed' end
+                  when x.outcome not in ('lost', 'cancelled') and s.spec->'retry'->'on' ? x.outcome and s.try < (s.spec->'retry'->>'max_attempts')::integer
+                    then case when fencepost.delay_(s.spec->'retry', s.try) > 0 then 'waiting' else 'ready' end
+                  else 'failed' end as becomes,
+             fencepost.delay_(s.spec->'retry', s.try) as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
+        from unnest(_ended) c(rid)
+        cross join lateral (select s.* from fencepost.step s where s.child = c.rid and s.state in ('running', 'unknown') and s.rid = _rid limit 1) s
+        cross join lateral (select o.* from fencepost.outcome o where o.rid = c.rid limit 1) o
+        cross join lateral (select fencepost.outcome_(o.status, o.error) as outcome) x),
+    w as (insert into fencepost.result (rid, step, name, media_type, size, digest, text, place, child, at)
+          select _rid, e.no, r.name, r.media_type, r.size, r.digest, r.text, r.place, e.child, _now from e cross join lateral fencepost.results_(e.kind, e.output) r
+           where e.becomes = 'succeeded'),
+    u as (update fencepost.step s
+             set state = e.becomes, outcome = e.outcome, reason = case when e.becomes <> 'succeeded' then left(coalesce(e.message, e.outcome), 1000) end,
+                 due_at = case e.becomes when 'waiting' then e.ended_at + e.delay_ms * interval '1 ms' end,
+                 ended_at = case when e.becomes in ('succeeded', 'failed', 'cancelled') then _now end
+            from e where s.rid = _rid and s.no = e.no),
+    p as (update fencepost.plan p
+             set flying = p.flying - n.n, unknown = p.unknown - n.unknown, open = p.open - n.ended, succeeded = p.succeeded + n.succeeded, failed = p.failed + n.failed
+            from (select count(*) as n, count(*) filter (where e.was = 'unknown') as unknown, count(*) filter (where e.becomes not in ('ready', 'waiting')) as ended,
+                         count(*) filter (where e.becomes = 'succeeded') as succeeded, count(*) filter (where e.becomes = 'failed') as failed from e) n
+           where p.rid = _rid)
+  select coalesce(array_agg(e.no order by e.no) filter (where e.becomes in ('succeeded', 'failed', 'cancelled')), '{}'),
+         coalesce(array_agg('plan.step_' || case e.becomes when 'ready' then 'waiting' else e.becomes end order by e.no), '{}'),
+         coalesce(array_agg(jsonb_strip_nulls(jsonb_build_object('step', e.id, 'try', e.try, 'outcome', e.outcome,
+           'delay_ms', case when e.becomes in ('ready', 'waiting') then e.delay_ms end)) order by e.no), '{}')
+    into v_done, v_types, v_data from e;
+  perform fencepost.plan_events_(_rid, v_types, v_data, _now);
+  return v_done;
+end $law$;
+
+-- The named outputs that a child run ended with. A workflow's own output is its one result.
+create function fencepost.results_(_kind text, _output text) returns table (name text, media_type text, size bigint, digest text, text text, place text)
+language plpgsql immutable as $law$
+begin
+  if _kind = 'workflow' then
+    return query select 'result', 'application/json', octet_length(x.output)::bigint, 'sha256:' || encode(sha256(convert_to(x.output, 'UTF8')), 'hex'), x.output, null::text
+      from (select coalesce(_output, 'null') as output) x;
+  else
+    return query select o.key, o.value->>'media_type', (o.value->>'size')::bigint, o.value->>'digest', o.value->>'text', o.value->>'place'
+      from json_each(_output::json->'outputs') o;
+  end if;
+end $law$;
+
+-- 70.3. What the ends of these steps mean to those that need them, wave by wave.
+create function fencepost.follow_(_rid bigint, _done integer[], _now timestamptz) returns void language plpgsql volatile as $law$
+declare v_done integer[] := _done; v_skipped integer := 0; v_types text[]; v_data jsonb[]; v_all text[] := '{}'; v_told jsonb[] := '{}';
+begin
+  while v_done <> '{}' loop
+    with h as materialized (
+        select e.target, count(*)::integer as n, bool_or(not e.optional and s.state <> 'succeeded') as bad, min(s.id) filter (where not e.optional and s.state <> 'succeeded') as cause
+          from unnest(v_done) d(no)
+          cross join lateral (select e.target, e.optional from fencepost.edge e where e.rid = _rid and e.source = d.no) e
+          cross join lateral (select s.id, s.state from fencepost.step s where s.rid = _rid and s.no = d.no limit 1) s
+         group by e.target),
+      u as (update fencepost.step x
+               set needs = x.needs - h.n, state = case when h.bad then 'skipped' when x.needs = h.n then 'ready' else 'blocked' end,
+                   reason = case when h.bad then format('needs %s, which %s', h.cause, case f.state when 'failed' then 'failed' else 'was ' || f.state end) end, ended_at = case when h.bad then _now end
+              from h left join lateral (select f.state from fencepost.step f where f.rid = _rid and f.id = h.cause limit 1) f on true
+             where x.rid = _rid and x.no = h.target and x.state = 'blocked'
+         returning x.no, x.id, x.state, x.reason)
+    select coalesce(array_agg(u.no order by u.no), '{}'), coalesce(array_agg('plan.step_skipped'::text order by u.no), '{}'),
+           coalesce(array_agg(jsonb_build_object('step', u.id, 'reason', u.reason) order by u.no), '{}')
+      into v_done, v_types, v_data from u where u.state = 'skipped';
+    v_skipped := v_skipped + cardinality(v_done);
+    v_all := v_all || v_types; v_told := v_told || v_data;
+  end loop;
+  if v_skipped > 0 then
+    update fencepost.plan p set open = p.open - v_skipped where p.rid = _rid;
+    perform fencepost.plan_events_(_rid, v_all, v_told, _now);
+  end if;
+end $law$;
+
+-- 70.4. Starts what is ready, in written order, as far as slots go. Returns steps that ended instead: a required hand-off that has no output, or
+-- an id that another run has.
+create function fencepost.start_steps_(_rid bigint, _now timestamptz) returns integer[] language plpgsql volatile as $law$
+-- unfenced: new rows, and the plan's own, which the caller holds.
+declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[]; v_priority integer;
+begin
+  select x.* into p from fencepost.plan x where x.rid = _rid;
+  if p.flying >= p.most then return '{}'; end if;
+  v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.state = 'ready' order by s.no limit p.most - p.flying);
+  if v_nos = '{}' then return '{}'; end if;
+  v_bad := array(select distinct b.target from fencepost.binding b where b.rid = _rid and b.target = any (v_nos) and b.required and b.mode <> 'none'
+                    and not exists (select from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output));
+  if v_bad <> '{}' then
+    perform fencepost.end_steps_(_rid, v_bad, 'skipped', null, 'a required hand-off has no output', _now);
+    return v_bad;
+  end if;
+  select x.org, x.id, x.lane, x.release into r from fencepost.run x where x.rid = _rid;
+  select x.priority into v_priority from fencepost.policy x where x.source = 'async_child';
+  with s as materialized (
+      select nextval('fencepost.run_rid_seq') as child, s.* from (
+        select s.no, s.id, s.kind, s.try + 1 as try, s.spec from unnest(v_nos) v(no)
+         cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s order by s.no) s),
+    i as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, on_lost, parent, key_root, submitted_at)
+          overriding system value
+          select s.child, r.org, r.id || '/' || s.id || '/' || s.try, case s.kind when 'workflow' then 'workflow' else 'step' end,
+                 coalesce(s.spec->>'workflow', s.id), r.lane, r.release, 'async_child', v_priority,
+                 case s.kind when 'workflow' then fencepost.input_(_rid, s.no, s.spec) else 'null' end, s.spec->>'on_lost', _rid, gen_random_uuid(), _now from s
+          on conflict (org, id) do nothing returning rid)
+  select array_agg(i.rid) into v_children from i;
+  v_bad := '{}';
+  with c as materialized (select c.rid, c.id, c.kind, c.on_lost from unnest(v_children) v(rid) cross join lateral (select c.* from fencepost.run c where c.rid = v.rid limit 1) c),
+    t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent, opaque)
+          select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c),
+    e as (insert into fencepost.event (rid, seq, at, type) select c.rid, 1, _now, 'run.admitted' from c),
+    u as (update fencepost.step s
+             set state = 'running', try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
+            from c where s.rid = _rid and s.id = split_part(substr(c.id, length(r.id) + 2), '/', 1)
+       returning s.no, s.id, s.try)
+  select array_agg(u.no) from u into v_bad;
+  v_bad := array(select v.no from unnest(v_nos) v(no) where not (v.no = any (coalesce(v_bad, '{}'))));
+  update fencepost.plan x set flying = x.flying + coalesce(cardinality(v_children), 0) where x.rid = _rid;
+  perform fencepost.plan_events_(_rid, array_fill('plan.step_started'::text, array[cardinality(x.nos)]), x.data, _now)
+     from (select array_agg(s.no order by s.no) as nos, array_agg(jsonb_build_object('step', s.id, 'try', s.try) order by s.no) as data
+             from unnest(v_nos) v(no) cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s where s.state = 'running') x
+    where x.nos is not null;
+  perform fencepost.rouse_(r.lane, least(coalesce(cardinality(v_children), 0), 16));
+  if v_bad <> '{}' then perform fencepost.end_steps_(_rid, v_bad, 'failed', 'launch_error', 'another run has the id of this try', _now); end if;
+  return v_bad;
+end $law$;
+
+-- Ends steps of which no child run lives.
+create function fencepost.end_steps_(_rid bigint, _nos integer[], _state text, _outcome text, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+declare v_types text[]; v_data jsonb[];
+begin
+  with u as (update fencepost.step s set state = _state, outcome = _outcome, reason = _reason, due_at = null, ended_at = _now
+              where s.rid = _rid and s.no = any (_nos) returning s.no, s.id)
+  select coalesce(array_agg('plan.step_' || _state order by u.no), '{}'),
+         coalesce(array_agg(jsonb_strip_nulls(jsonb_build_object('step', u.id, 'outcome', _outcome, 'reason', _reason)) order by u.no), '{}') into v_types, v_data from u;
+  update fencepost.plan p set open = p.open - cardinality(v_types), failed = p.failed + case _state when 'failed' then cardinality(v_types) else 0 end where p.rid = _rid;
+  perform fencepost.plan_events_(_rid, v_types, v_data, _now);
+end $law$;
+
+-- What a workflow step's child is given: its own input, and the hand-offs by name (70.8).
+create function fencepost.input_(_rid bigint, _no integer, _spec jsonb) returns text language plpgsql stable as $law$
+declare v_handed jsonb;
+begin
+  select jsonb_object_agg(h.input, h.value) into v_handed from (
+    select h->>'input' as input, case h->>'mode' when 'content' then coalesce(h->'value', to_jsonb(h->>'text')) else h end as value
+      from jsonb_array_elements(fencepost.handed_(_rid, _no)) h) h;
+  if v_handed is null then return coalesce(_spec->'input', 'null')::text; end if;
+  return (case jsonb_typeof(_spec->'input') when 'object' then _spec->'input' else '{}' end || v_handed)::text;
+end $law$;
+
+-- The hand-offs of a step as its results stand now. JSON text is given as `value` too.
+create function fencepost.handed_(_rid bigint, _no integer) returns jsonb language plpgsql stable as $law$
+begin
+  return (
+    select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('binding', b.id, 'input', b.input, 'required', b.required, 'description', b.description,
+             'mode', case when o.name is null then 'none' else b.mode end,
+             'source', case when o.name is not null then jsonb_build_object('run', c.id, 'step', s.id, 'output', b.output) end,
+             'media_type', o.media_type, 'size', o.size, 'digest', o.digest, 'place', o.place,
+             'text', case when b.mode in ('quote', 'content') then o.text end,
+             'value', case when b.mode = 'content' and o.media_type = 'application/json' then o.text::jsonb end,
+             'reason', case when o.name is null then format('step %s has no output %s; it %s', s.id, b.output, case s.state when 'skipped' then 'was skipped' when 'cancelled' then 'was cancelled' else s.state end) end)) order by b.id), '[]')
+      from fencepost.binding b
+      cross join lateral (select s.id, s.state from fencepost.step s where s.rid = _rid and s.no = b.source limit 1) s
+      left join lateral (select o.* from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output and b.mode <> 'none' limit 1) o on true
+      left join lateral (select c.id from fencepost.run c where c.rid = o.child limit 1) c on true
+     where b.rid = _rid and b.target = _no);
+end $law$;
+
+-- 70.12, 70.13. Ends the plan, or says what it waits for.
+create function fencepost.conclude_(_rid bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+-- unfenced: the caller holds the plan's row, and no worker ever does.
+declare p record; t record; v_due timestamptz; v_ready boolean; v_stuck boolean;
+begin
+  select x.* into p from fencepost.plan x where x.rid = _rid;
+  select x.state, x.due_at, x.trouble into t from fencepost.task x where x.rid = _rid;
+  if p.open = 0 then
+    perform fencepost.end_runs_(array[_rid], array[case when p.failed > 0 then 'failed' else 'completed' end],
+      array[case when p.failed = 0 then jsonb_strip_nulls(jsonb_build_object('steps', p.steps, 'succeeded', p.succeeded,
+        'reason', case when p.succeeded = 0 then 'all_skipped' end))::text end],
+      array[case when p.failed > 0 then fencepost.plan_error_(_rid, p.failed) end], 'finished', _now);
+    return;
+  end if;
+  select min(s.due_at) into v_due from fencepost.step s where s.rid = _rid and s.state = 'waiting';
+  v_ready := p.flying < p.most and exists (select from fencepost.step s where s.rid = _rid and s.state = 'ready');
+  v_stuck := p.flying = 0 and v_due is null and not v_ready;
+  if p.unknown > 0 and p.unknown = p.flying and v_due is null and not v_ready then
+    if t.state = 'parked' then
+      perform fencepost.plan_events_(_rid, '{run.unknown}', array['{"code": "STEP_OUTCOME_UNKNOWN"}'::jsonb], _now);
+      update fencepost.task x set state = 'unknown', unknown = 'STEP_OUTCOME_UNKNOWN', park = null, due_at = null,
+             trouble = json_build_object('code', 'STEP_OUTCOME_UNKNOWN', 'message', format('%s of its steps are unknown', p.unknown))::text
+       where x.rid = _rid;
+    end if;
+    return;
+  end if;
+  if t.state = 'unknown' then
+    update fencepost.task x set state = 'parked', park = 'plan', unknown = null, trouble = null, due_at = v_due where x.rid = _rid;
+  elsif v_due is distinct from t.due_at then
+    update fencepost.task x set due_at = v_due where x.rid = _rid;
+  end if;
+  if v_stuck and t.trouble is null then
+    perform fencepost.plan_events_(_rid, '{plan.stuck}', array[jsonb_build_object('open', p.open)], _now);
+    update fencepost.task x set trouble = json_build_object('code', 'PLAN_STUCK', 'message',
+        format('%s steps have not ended, and nothing that runs or waits can make them ready', p.open))::text where x.rid = _rid;
+  end if;
+end $law$;
+
+create function fencepost.plan_error_(_rid bigint, _failed integer) returns text language sql stable as $law$
+  select json_build_object('code', 'STEP_FAILED', 'message',
+           format('%s of its steps failed, the first: %s (%s: %s)', _failed, (array_agg(s.id order by s.no))[1], (array_agg(s.outcome order by s.no))[1], (array_agg(s.reason order by s.no))[1]),
+           'steps', json_agg(json_build_object('step', s.id, 'outcome', s.outcome) order by s.no))::text
+    from (select s.* from fencepost.step s where s.rid = _rid and s.state = 'failed' order by s.no limit 100) s
+$law$;
+
+-- A child run became unknown, or is no longer. The caller holds its row and the plan's.
+create function fencepost.tell_plan_(_child bigint, _now timestamptz) returns void language plpgsql volatile as $law$
+declare t record; s record;
+begin
+  select x.parent, x.state into t from fencepost.task x where x.rid = _child;
+  if t.parent is null then return; end if;
+  update fencepost.step x set state = case t.state when 'unknown' then 'unknown' else 'running' end
+   where x.child = _child and x.rid = t.parent and x.state = case t.state when 'unknown' then 'running' else 'unknown' end
+  returning x.id, x.try into s;
+  if not found then return; end if;
+  update fencepost.plan p set unknown = p.unknown + case t.state when 'unknown' then 1 else -1 end where p.rid = t.parent;
+  perform fencepost.plan_events_(t.parent, array['plan.step_' || case t.state when 'unknown' then 'unknown' else 'resumed' end],
+    array[jsonb_build_object('step', s.id, 'try', s.try)], _now);
+  perform fencepost.advance_(t.parent, '{}', '{}', _now);
+end $law$;
+
+-- 70.11. With the plan's cancel, under its lock: what has not begun.
+create function fencepost.cancel_steps_(_rid bigint, _reason text, _now timestamptz) returns void language plpgsql volatile as $law$
+declare v_nos integer[] := array(select s.no from fencepost.step s where s.rid = _rid and s.state in ('blocked', 'ready', 'waiting') order by s.no);
+begin
+  if v_nos <> '{}' then perform fencepost.end_steps_(_rid, v_nos, 'cancelled', 'cancelled', left(_reason, 1000), _now); end if;
+end $law$;
+
+-- 72_plan_doors.sql: how a plan comes to be, what carries an attempt of its steps, and what can be read of it.
+--
+-- LAW    70.2   run, steps and first event are one transaction; the same id with another definition is `conflict`
+--        70.8   hand-offs are resolved after begin, and recorded per attempt with their digests
+--        70.9   the packet comes from here, whatever the worker was told before
+--        70.10  the process is recorded before it may begin; who adopts it keeps number and fence
+--        97.1   what is read is looked up within its organisation
+-- OWNS   nothing; writes run, task, event, plan, step, edge, binding, process, handoff
+-- LOCKS  the child run's row (hold_); a plan that nobody else has seen
+
+-- Answers: created · replayed · conflict (then `stored`) · refused.
+create function fencepost.admit_plan(_org text, _id text, _name text, _lane integer, _release text, _source text, _priority integer, _definition text)
+returns table (answer text, rid bigint, stored jsonb) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.now_(); v_rid bigint; v_policy record; v_plan jsonb := _definition::jsonb; v_steps integer; v_edges integer; v_wanted integer; r record;
+begin
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
+  select p.priority into v_policy from fencepost.policy p where p.source = coalesce(_source, 'api');
+  v_steps := jsonb_array_length(v_plan->'steps');
+  if not found or fencepost.good_names_(_org, _id, _name) is not true or coalesce(v_steps, 0) = 0
+     or length(_id) + 6 + (select max(length(s.value->>'id')) from jsonb_array_elements(v_plan->'steps') s(value)) > 200 then
+    return query select 'refused', null::bigint, null::jsonb; return;
+  end if;
+  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, on_lost, key_root, submitted_at)
+  values (_org, _id, 'plan', _name, _lane, _release, coalesce(_source, 'api'), coalesce(_priority, v_policy.priority), _definition, 'replay', gen_random_uuid(), v_now)
+  on conflict (org, id) do nothing returning run.rid into v_rid;
+  if v_rid is null then
+    select x.* into r from fencepost.run x where x.org = _org and x.id = _id;
+    return query select case when r.kind = 'plan' and r.name = _name and r.input::jsonb = v_plan then 'replayed' else 'conflict' end, r.rid,
+      case when r.kind <> 'plan' or r.name <> _name or r.input::jsonb <> v_plan then jsonb_build_object('kind', r.kind, 'name', r.name, 'input', r.input::jsonb) end;
+    return;
+  end if;
+  insert into fencepost.task (rid, lane, org, state, park, priority, ready_at, turn_at, seq, on_lost)
+  values (v_rid, _lane, _org, 'parked', 'plan', coalesce(_priority, v_policy.priority), v_now, v_now, 1, 'replay');
+  insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, v_now, 'run.admitted');
+  insert into fencepost.plan (rid, most, steps, open) values (v_rid, (v_plan->>'max_concurrency')::integer, v_steps,
+    v_steps - (select count(*) from jsonb_array_elements(v_plan->'steps') s(spec) where (s.spec->>'initially_skipped')::boolean));
+  insert into fencepost.step (rid, no, id, kind, state, needs, outcome, reason, ended_at, spec)
+  select v_rid, s.no, s.spec->>'id', s.spec->>'kind',
+         case when (s.spec->>'initially_skipped')::boolean then 'skipped' when s.needs = 0 then 'ready' else 'blocked' end, s.needs, null,
+         case when (s.spec->>'initially_skipped')::boolean then 'initially_skipped' end, case when (s.spec->>'initially_skipped')::boolean then v_now end, s.spec
+    from (select s.no, s.spec, coalesce(jsonb_array_length(s.spec->'needs'), 0) as needs from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no)) s;
+  insert into fencepost.edge (rid, source, target, optional)
+  select v_rid, f.no, s.no, coalesce((n.value->>'optional')::boolean, false)
+    from fencepost.step s cross join jsonb_array_elements(s.spec->'needs') n(value)
+    cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = n.value->>'step' limit 1) f
+   where s.rid = v_rid;
+  get diagnostics v_edges = row_count;
+  insert into fencepost.binding (rid, target, id, input, source, output, mode, required, description)
+  select v_rid, s.no, h.value->>'id', h.value->>'input', f.no, h.value->>'output', h.value->>'mode', (h.value->>'required')::boolean, coalesce(h.value->>'description', '')
+    from fencepost.step s cross join jsonb_array_elements(s.spec->'handoffs') h(value)
+    cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = h.value->>'step' limit 1) f
+   where s.rid = v_rid;
+  select coalesce(sum(s.needs), 0) into v_wanted from fencepost.step s where s.rid = v_rid;
+  if v_edges <> v_wanted then raise exception 'plan %: a step needs one that is not there', quote_literal(_id) using errcode = '22023'; end if;
+  perform fencepost.advance_(v_rid, '{}', array(select s.no from fencepost.step s where s.rid = v_rid and s.state = 'skipped' order by s.no), v_now);
+  return query select 'created', v_rid, null::jsonb;
+end $law$;
+
+-- What a worker needs to carry out an attempt. Identities, bindings and policy come from here, whatever else it was told (70.9).
+create function fencepost.packet_(_rid bigint, _number integer) returns text language sql stable as $law$
+  select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', s.spec,
+           'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) h))::text
+    from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid where c.rid = _rid
+$law$;
+
+-- The begun mark of opaque work: its process is recorded first, so that whoever comes later knows whom to ask for (70.10).
+-- Answers: begun (then `packet`) · stale · cancelled · again.
+create function fencepost.begin_steps(_rids bigint[], _fences uuid[], _boot_ids text[], _pid_namespaces text[], _pids integer[], _process_starts text[],
+  _hosts text[], _folders text[])
+returns table (ord integer, answer text, packet text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h fencepost.held_; s record;
+begin
+  foreach h in array v_held loop
+    ord := h.ord; packet := null;
+    answer := case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end;
+    if answer = 'begun' and not h.begun then
+      select x.rid, x.no, (x.spec->>'timeout_ms')::bigint as timeout_ms into s from fencepost.step x where x.child = h.rid and x.state in ('running', 'unknown');
+      insert into fencepost.process (rid, number, boot_id, pid_namespace, pid, process_start, host, folder, begun_at, ceiling_at)
+      values (h.rid, h.number, _boot_ids[h.ord], _pid_namespaces[h.ord], _pids[h.ord], _process_starts[h.ord], left(_hosts[h.ord], 200), _folders[h.ord], v_now,
+              v_now + coalesce(s.timeout_ms, 21600000) * interval '1 ms' + interval '60 s')
+      on conflict do nothing;
+      insert into fencepost.handoff (rid, number, id, input, mode, source, output, digest, reason, at)
+      select h.rid, h.number, x->>'binding', x->>'input', x->>'mode', x->'source'->>'run', x->'source'->>'output', x->>'digest', x->>'reason', v_now
+        from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) x
+      on conflict do nothing;
+      update fencepost.task t set begun = true, seq = t.seq + 1, deferrals = 0, deferred_since = null where t.rid = h.rid;
+      insert into fencepost.event (rid, seq, at, type, number) values (h.rid, h.seq + 1, v_now, 'attempt.begun', h.number);
+    end if;
+    if answer = 'begun' then packet := fencepost.packet_(h.rid, h.number); end if;
+    return next;
+  end loop;
+end $law$;
+
+-- Opaque work whose worker is gone, on this host: the same attempt, the same fence, another holder (70.10).
+create function fencepost.claim_orphans(_holder uuid, _request bigint, _rids bigint[]) returns setof fencepost.claimed_ language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[];
+begin
+  if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); return; end if;
+  if v_how = 'closed' then return; end if;
+  if v_how = 'new' then
+    v_rids := array(select t.rid from fencepost.task t where t.rid = any (_rids) order by t.rid for no key update skip locked);
+    v_rids := array(select o.rid from fencepost.orphans_(_holder) o(rid) where o.rid = any (v_rids));
+    with u as (update fencepost.task t set holder = _holder, request = _request, seq = t.seq + 1 where t.rid = any (v_rids) returning t.rid, t.seq, t.number)
+    insert into fencepost.event (rid, seq, at, type, number, data)
+    select u.rid, u.seq, v_now, 'attempt.adopted', u.number, jsonb_build_object('holder', _holder) from u;
+  end if;
+  return query select * from fencepost.repeat_claim_(_holder, _request);
+end $law$;
+
+-- Begun opaque work that nobody holds who lives, whose process ran where this incarnation runs.
+create function fencepost.orphans_(_me uuid) returns setof bigint language plpgsql stable as $law$
+begin
+  return query
+    select t.rid from fencepost.incarnation me
+      cross join lateral (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
+      cross join lateral (select p.boot_id, p.pid_namespace from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
+     where me.id = _me and p.boot_id = me.boot_id and p.pid_namespace = me.pid_namespace
+       and not exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null);
+end $law$;
+
+-- The packet and the process of an attempt that was adopted.
+create function fencepost.read_process(_rid bigint, _fence uuid) returns table (packet text, pid integer, process_start text, folder text) language sql stable as $law$
+  select fencepost.packet_(t.rid, t.number), p.pid, p.process_start, p.folder
+    from fencepost.task t join fencepost.process p on p.rid = t.rid and p.number = t.number where t.rid = _rid and t.fence = _fence
+$law$;
+
+-- `_busy`: only the steps that run, wait out a delay or are unknown: what a live view looks at.
+create function fencepost.read_plan(_org text, _id text, _busy boolean) returns jsonb language sql stable as $law$
+  with v as (select r.rid, r.id, r.org, r.name, r.release, r.submitted_at, l.name as lane, o.output, o.ended_at, p.most, p.steps,
+                    coalesce(o.status, case t.park when 'plan' then 'running' else t.state end) as status, coalesce(o.error, t.trouble) as error
+               from fencepost.run r join fencepost.plan p on p.rid = r.rid join fencepost.lane l on l.lane = r.lane
+               left join fencepost.outcome o on o.rid = r.rid left join fencepost.task t on t.rid = r.rid where r.org = _org and r.id = _id)
+  select jsonb_build_object('run_id', v.id, 'org', v.org, 'name', v.name, 'status', v.status, 'output', v.output, 'error', v.error, 'submitted_at', v.submitted_at,
+           'finished_at', v.ended_at, 'max_concurrency', v.most, 'now', fencepost.now_(), 'rid', v.rid, 'lane', v.lane, 'release', v.release, 'total', v.steps,
+           'counts', (select jsonb_object_agg(c.state, c.n) from (select case when v.ended_at is not null and s.ended_at is null then 'cancelled' else s.state end as state, count(*) as n
+                        from fencepost.step s where s.rid = v.rid group by 1) c),
+           'steps', (select coalesce(jsonb_agg(jsonb_build_object('id', s.id, 'kind', s.kind, 'state', case when v.ended_at is not null and s.ended_at is null then 'cancelled' else s.state end,
+                       'reason', s.reason, 'outcome', s.outcome, 'needs', s.spec->'needs', 'attempts', s.try, 'started_at', s.started_at, 'ended_at', s.ended_at, 'due_at', s.due_at,
+                       'child', c.id, 'child_state', coalesce(o.status, t.state), 'number', coalesce(o.number, t.number), 'error', o.error, 'trouble', t.trouble, 'progress', t.progress,
+                       'host', x.host, 'pid', x.pid, 'folder', x.folder, 'ceiling_at', x.ceiling_at,
+                       'holder_lives', case when t.holder is not null then exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null) end,
+                       'outputs', (select jsonb_object_agg(q.name, jsonb_strip_nulls(jsonb_build_object('media_type', q.media_type, 'size', q.size, 'digest', q.digest,
+                                     'text', q.text, 'place', q.place))) from fencepost.result q where q.rid = v.rid and q.step = s.no)) order by s.no), '[]')
+                       from fencepost.step s
+                       left join lateral (select c.id from fencepost.run c where c.rid = s.child limit 1) c on true
+                       left join lateral (select o.status, o.number, o.error from fencepost.outcome o where o.rid = s.child limit 1) o on true
+                       left join lateral (select t.* from fencepost.task t where t.rid = s.child limit 1) t on true
+                       left join lateral (select x.* from fencepost.process x where x.rid = s.child order by x.number desc limit 1) x on true
+                      where s.rid = v.rid and (not _busy or s.state in ('running', 'waiting', 'unknown'))))
+    from v
+$law$;
+
+create function fencepost.read_result(_org text, _id text, _step text, _name text)
+returns table (media_type text, size bigint, digest text, text text, place text, rid bigint) language sql stable as $law$
+  select o.media_type, o.size, o.digest, o.text, o.place, o.rid
+    from fencepost.run r join fencepost.step s on s.rid = r.rid join fencepost.result o on o.rid = s.rid and o.step = s.no
+   where r.org = _org and r.id = _id and s.id = _step and o.name = _name
+$law$;
+
 -- 80_terminal.sql: how a leg ends, and how a run ends once.
 --
 -- LAW    80.1   the first terminal write wins
@@ -1968,6 +2570,7 @@ begin
      where x.rid = _rid;
     insert into fencepost.event (rid, seq, at, type, number, data)
     values (_rid, t.seq + 1, _now, 'run.unknown', t.number, jsonb_build_object('code', 'STEP_OUTCOME_UNKNOWN'));
+    perform fencepost.tell_plan_(_rid, _now);
     return 'unknown';
   end if;
   if t.tries + 1 >= _most_tries then
@@ -2002,7 +2605,7 @@ end $law$;
 create function fencepost.cancel_run(_org text, _id text, _reason text, _grace_ms integer)
 returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_rid bigint; t record;
+declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_plans bigint[] := '{}'; v_rid bigint; v_seq integer; t record;
 begin
   select r.rid into v_root from fencepost.run r where r.org = _org and r.id = _id;
   if v_root is null then return query select 'unknown_run', null::text; return; end if;
@@ -2024,6 +2627,17 @@ begin
       from (select v_root as rid) i left join lateral (select o.status from fencepost.outcome o where o.rid = i.rid limit 1) o on true;
     return;
   end if;
+  -- Plans first: nothing new of theirs begins (70.11).
+  for v_rid in select p.rid from fencepost.plan p where p.rid = any (v_tree) order by p.rid loop
+    update fencepost.task x
+       set state = 'cancelling', cancel_reason = left(_reason, 1000), cancel_until = v_now + _grace_ms * interval '1 ms', park = null, unknown = null, due_at = null,
+           seq = x.seq + 1
+     where x.rid = v_rid and x.state <> 'cancelling' returning x.seq into v_seq;
+    continue when not found;
+    insert into fencepost.event (rid, seq, at, type, data) values (v_rid, v_seq, v_now, 'run.cancelling', jsonb_build_object('reason', left(_reason, 1000)));
+    perform fencepost.cancel_steps_(v_rid, _reason, v_now);
+    v_plans := v_plans || v_rid;
+  end loop;
   -- Descendants first (a child's id is larger): a parent ends after its children.
   for v_rid in select x.rid from unnest(v_tree) x(rid) order by x.rid desc loop
     select x.* into t from fencepost.task x where x.rid = v_rid;
@@ -2050,6 +2664,7 @@ begin
       perform fencepost.let_go_(v_rid, v_now);
     end if;
   end loop;
+  foreach v_rid in array v_plans loop perform fencepost.let_go_(v_rid, v_now); end loop;
   return query select 'accepted', coalesce((select o.status from fencepost.outcome o where o.rid = v_root), 'cancelling');
 end $law$;
 
@@ -2108,7 +2723,7 @@ begin
   if _channel is not null and exists (select from fencepost.task t where t.rid = v_rid) then
     insert into fencepost.watcher (rid, channel, until) values (v_rid, _channel, fencepost.now_() + interval '1 hour') on conflict do nothing;
   end if;
-  return query select v_rid, coalesce(o.status, t.state), o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end)
+  return query select v_rid, coalesce(o.status, case t.park when 'plan' then 'running' else t.state end), o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end)
     from (select v_rid as rid) x left join lateral (select o.* from fencepost.outcome o where o.rid = x.rid limit 1) o on true
     left join lateral (select t.* from fencepost.task t where t.rid = x.rid limit 1) t on true;
   -- It ended while the channel was being left: nobody calls it any more (80.6).
@@ -2141,6 +2756,8 @@ declare t record; v_error text; v_code text;
 begin
   select x.* into t from fencepost.task x where x.rid = _rid and x.fence is not null;
   if not found then return 'nothing'; end if;
+  -- 85.7: silence says nothing of opaque work; its fence stays, for an inquiry to settle.
+  if t.opaque and t.begun and _reason not in ('process_gone', 'ceiling_passed', 'grace_over', 'operator') then return 'kept'; end if;
   if t.state = 'cancelling' then
     perform fencepost.close_leg_(array[_rid], 'lost', _reason, _now);
     perform fencepost.let_go_(_rid, _now);
@@ -2178,6 +2795,7 @@ begin
    where x.rid = _rid;
   insert into fencepost.event (rid, seq, at, type, number, data)
   values (_rid, t.seq + 2, _now, 'run.unknown', t.number, jsonb_build_object('code', v_code));
+  perform fencepost.tell_plan_(_rid, _now);
   return 'unknown';
 end $law$;
 
@@ -2204,8 +2822,7 @@ begin
     foreach v_rid in array fencepost.seize_(v_rids) loop
       -- Again under the lock (85.2): whoever finished in the meantime is not lost.
       if exists (select from fencepost.task t where t.rid = v_rid and t.holder = any (_holders)) then
-        perform fencepost.lose_(v_rid, _reason, _now);
-        v_n := v_n + 1;
+        if fencepost.lose_(v_rid, _reason, _now) <> 'kept' then v_n := v_n + 1; end if;
       end if;
     end loop;
   end loop;
@@ -2214,7 +2831,7 @@ end $law$;
 
 -- One door for a worker's heartbeat and everybody's sweeps. `_held_*` and `_answered` were published together by the loop.
 -- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
--- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped}.
+-- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped, orphans: [rid]}.
 create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_reaped integer := 0; v_woken integer; v_due timestamptz;
   v_lost jsonb; v_cancel jsonb; v_peers jsonb;
@@ -2241,7 +2858,7 @@ begin
   end if;
 
   v_reaped := fencepost.inquire_(_id, me.boot_id, me.pid_namespace, me.observing_since, _dead, v_now);
-  v_reaped := v_reaped + fencepost.reap_late_(v_now);
+  v_reaped := v_reaped + fencepost.reap_late_(v_now) + fencepost.reap_ceilings_(v_now);
   perform fencepost.wake_askers_(fencepost.entries_asked_(500), v_now, 500);
   v_woken := fencepost.wake_due_(me.lane, 500, v_now);
   perform fencepost.expire_(array(select t.rid from fencepost.task t where t.claim_by <= v_now order by t.claim_by limit 100 for no key update skip locked), v_now);
@@ -2257,7 +2874,8 @@ begin
            where i.boot_id = me.boot_id and i.pid_namespace = me.pid_namespace and i.gone_at is null and i.id <> _id order by i.started_at desc limit 200) i;
   select min(t.due_at) into v_due from (select t.due_at from fencepost.task t where t.lane = me.lane and t.due_at is not null order by t.due_at limit 1) t;
   return jsonb_build_object('buried', false, 'lost', coalesce(v_lost, '[]'), 'cancel', coalesce(v_cancel, '[]'), 'peers', coalesce(v_peers, '[]'),
-    'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped);
+    'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped,
+    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id) o(rid) order by o.rid limit 200) o));
 end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
@@ -2312,6 +2930,26 @@ begin
         v_n := v_n + 1;
       end if;
     end loop;
+  end loop;
+  return v_n;
+end $law$;
+
+-- 70.10. Opaque work past its ceiling, if its holder is gone, or has said nothing of it for a lease more.
+create function fencepost.reap_ceilings_(_now timestamptz) returns integer language plpgsql volatile as $law$
+declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+begin
+  v_rids := array(
+    select t.rid from (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
+     cross join lateral (select p.ceiling_at from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
+      left join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder and i.ended is null limit 1) i on true
+     where p.ceiling_at + coalesce(i.lease_ms, 0) * interval '1 ms' <= _now order by p.ceiling_at limit 100);
+  if v_rids = '{}' then return 0; end if;
+  foreach v_rid in array fencepost.seize_(v_rids) loop
+    if exists (select from fencepost.task t join fencepost.process p on p.rid = t.rid and p.number = t.number
+                where t.rid = v_rid and t.opaque and t.begun and p.ceiling_at <= _now) then
+      perform fencepost.lose_(v_rid, 'ceiling_passed', _now);
+      v_n := v_n + 1;
+    end if;
   end loop;
   return v_n;
 end $law$;
@@ -2376,6 +3014,7 @@ begin
          turn_at = _now - x.priority * interval '60 s', seq = x.seq + 1
    where x.rid = _rid returning x.seq, x.number, x.lane into t;
   insert into fencepost.event (rid, seq, at, type, number) values (_rid, t.seq, _now, 'run.woken', nullif(t.number, 0));
+  perform fencepost.tell_plan_(_rid, _now);
   perform fencepost.rouse_(t.lane, 1);
 end $law$;
 
@@ -2415,8 +3054,7 @@ begin
       delete from fencepost.asker x where x.rid = a.rid and x.name = a.name and x.ordinal = a.ordinal;
       continue;
     end if;
-    perform from fencepost.task x where x.rid = a.rid for no key update skip locked;
-    continue when not found;
+    continue when fencepost.seize_(array[a.rid]) = '{}';
     select x.state, x.park, x.seq, x.number into t from fencepost.task x where x.rid = a.rid;
     if a.how = 'told' then
       continue when t.state is distinct from 'unknown';
@@ -2466,6 +3104,52 @@ begin
     return query select 'refused', t.state; return;
   end if;
   return query select 'done', 'queued';
+end $law$;
+
+-- 86_inquiry.sql: what became of opaque work whose worker is gone, by proof, by its ceiling, or by an operator's word.
+--
+-- LAW    70.10  live: it is waited for; ended: settled under the same attempt (80); gone: lost now; silent past its ceiling: lost
+--        85.7   what lost means was declared: replay | fail | ask
+--        85.2   judged again under the lock
+-- OWNS   nothing; writes through lose_ (85)
+-- LOCKS  the run and its ancestors, ascending
+
+-- Whoever adopted an attempt has proof that its process is gone and left no word; `_begun` false: its command never ran, and no try is charged.
+-- Answers: replay · failed · unknown · cancelled · given_back · stale · again.
+create function fencepost.lose_step(_rid bigint, _fence uuid, _begun boolean) returns text language plpgsql volatile as $law$
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(array[_rid], array[_fence], fencepost.above_(array[_rid]));
+begin
+  if v_held[1].how <> 'held' then return v_held[1].how; end if;
+  if _begun then return fencepost.lose_(_rid, 'process_gone', v_now); end if;
+  if v_held[1].state = 'cancelling' then
+    perform fencepost.close_leg_(array[_rid], 'given_back', 'cancelled', v_now);
+    perform fencepost.let_go_(_rid, v_now);
+  else
+    perform fencepost.return_(_rid, 'never_ran', v_now);
+  end if;
+  return 'given_back';
+end $law$;
+
+-- An operator's word that the process of this step's newest try is gone: its host is, say.
+-- Answers: done (then `why` is what became of the try) · refused (then `why`) · unknown_run.
+create function fencepost.declare_lost(_org text, _id text, _step text, _by text) returns table (answer text, why text) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; t record;
+begin
+  select s.child into v_rid from fencepost.run r join fencepost.step s on s.rid = r.rid where r.org = _org and r.id = _id and s.id = _step;
+  if not found then return query select 'unknown_run', null::text; return; end if;
+  perform from fencepost.task x where x.rid = any (array(select a.rid from fencepost.ancestors_(array[v_rid]) a(rid)) || v_rid) order by x.rid for no key update;
+  select x.* into t from fencepost.task x where x.rid = v_rid;
+  if t.rid is null or not t.opaque or t.fence is null or not t.begun then
+    return query select 'refused', 'no process of this step runs, as far as anybody knows'; return;
+  end if;
+  if exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null) then
+    return query select 'refused', 'its worker is alive and looks after it: cancel the plan, or stop the worker'; return;
+  end if;
+  update fencepost.task x set seq = x.seq + 1 where x.rid = v_rid;
+  insert into fencepost.event (rid, seq, at, type, number, data)
+  values (v_rid, t.seq + 1, v_now, 'run.resolved', t.number, jsonb_build_object('verdict', 'lost', 'by', _by));
+  return query select 'done', fencepost.lose_(v_rid, 'operator', v_now);
 end $law$;
 
 -- 87_resolution.sql: how somebody who knows says what became of the unknown, and how ended work is done again.
@@ -2588,6 +3272,7 @@ declare v_now timestamptz := fencepost.enter_(); r record; v_rid bigint; v_cut i
 begin
   select x.* into r from fencepost.run x where x.org = _org and x.id = _id;
   if not found then return query select 'unknown_run', null::text; return; end if;
+  if r.kind <> 'workflow' then return query select 'refused', 'only workflows are redriven: run the plan again under another id'; return; end if;
   if not exists (select from fencepost.outcome o where o.rid = r.rid) then return query select 'refused', 'the run has not ended'; return; end if;
   if not fencepost.good_name_(_new_id) then return query select 'refused', 'the new id is not a usable id'; return; end if;
   if _from_name is not null then
@@ -2685,7 +3370,7 @@ create view fencepost.ledger as
     from fencepost.map m join fencepost.row r on r.mid = m.mid where r.seq is not null;
 
 create view fencepost.runs as
-  select r.rid, r.org, r.id, r.kind, r.name, l.name as lane, r.release, r.source, r.priority, r.submitted_at, coalesce(o.status, t.state, 'queued') as status,
+  select r.rid, r.org, r.id, r.kind, r.name, l.name as lane, r.release, r.source, r.priority, r.submitted_at, coalesce(o.status, case t.park when 'plan' then 'running' else t.state end, 'queued') as status,
          r.input, o.output, coalesce(o.error, case when t.state in ('unknown', 'parked') then t.trouble end) as error,
          coalesce(o.number, t.number, 0) as attempts, coalesce(o.tries, t.tries, 0) as tries, o.ended_at as finished_at,
          p.id as parent, g.id as origin
@@ -2723,6 +3408,8 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
                        order by l.lid) from fencepost.late l where l.rid = v.rid),
     'signals_waiting', (select count(*) from fencepost.signal s where s.rid = v.rid and s.taken is null),
     'children', (select jsonb_agg(c.id order by c.rid) from fencepost.run c join fencepost.task ct on ct.rid = c.rid where c.parent = v.rid),
+    'plan', (select jsonb_build_object('steps', p.steps, 'open', p.open, 'running', p.flying - p.unknown, 'unknown', p.unknown, 'failed', p.failed, 'succeeded', p.succeeded,
+               'max_concurrency', p.most) from fencepost.plan p where p.rid = v.rid),
     'workers', (select jsonb_agg(jsonb_build_object('name', i.name, 'heard_at', i.heard_at, 'lease_ms', i.lease_ms, 'runs_it', v.name = any (i.workflows)))
                   from fencepost.incarnation i join fencepost.run r on r.rid = v.rid where i.ended is null and i.lane = r.lane))
     from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id
@@ -2851,6 +3538,13 @@ begin
     delete from fencepost.late l where l.rid = any (v_old);
     delete from fencepost.attempt a where a.rid = any (v_old);
     delete from fencepost.event e where e.rid = any (v_old);
+    delete from fencepost.process p where p.rid = any (v_old);
+    delete from fencepost.handoff h where h.rid = any (v_old);
+    delete from fencepost.result o where o.rid = any (v_old);
+    delete from fencepost.binding b where b.rid = any (v_old);
+    delete from fencepost.edge e where e.rid = any (v_old);
+    delete from fencepost.step s where s.rid = any (v_old);
+    delete from fencepost.plan p where p.rid = any (v_old);
     delete from fencepost.outcome o where o.rid = any (v_old);
     delete from fencepost.run r where r.rid = any (v_old);
   end if;
