@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 CHUNK_BYTES: Final = 1024 * 1024
 
@@ -43,8 +43,8 @@ class Store:
     def __init__(self, place: str | os.PathLike[str]) -> None:
         self.root = Path(place)
 
-    def put(self, key: str, source: Path | bytes) -> Stored:
-        """Keep the bytes, or those of the file; kept already is kept. Memory is bounded by CHUNK_BYTES.
+    def put(self, key: str, source: Path | BinaryIO | bytes) -> Stored:
+        """Keep the bytes, or those of the file from where it stands; kept already is kept. Memory is bounded by CHUNK_BYTES.
 
         Raises    StoreFailed: nothing is kept. ValueError: the key is no word of [A-Za-z0-9._-].
         """
@@ -87,7 +87,9 @@ class Store:
                 f"{place} is not in the store {self.root}: it was removed, or kept by a worker with another store"
             ) from None
         except OSError as error:
-            raise StoreFailed(f"{place} cannot be read from the store {self.root}: {error.strerror or error}") from error
+            raise StoreFailed(
+                f"{place} cannot be read from the store {self.root}: {error.strerror or error}"
+            ) from error
         if found.hexdigest() != digest:
             raise StoreFailed(f"{place} in the store {self.root} was changed: its digest is sha256:{found.hexdigest()}")
 
@@ -132,11 +134,11 @@ class Store:
         return self.root / place, matched[2]
 
 
-def _chunks(source: Path | bytes) -> Iterator[bytes]:
+def _chunks(source: Path | BinaryIO | bytes) -> Iterator[bytes]:
     if isinstance(source, bytes):
         yield source
         return
-    with source.open("rb") as file:
+    with source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source) as file:
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
 

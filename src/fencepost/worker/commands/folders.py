@@ -1,15 +1,15 @@
 """An attempt's folder: who writes what in it, reading its logs, and removing what nobody can ask about any more.
 
-    packet.json    the worker, before "go": what the command may read (FENCEPOST_PACKET)
-    inputs/NAME    the worker, before "go": the bytes of an input
-    taken.json     the worker, before "go": the packet as the database gave it, for whoever settles
-    order.json     the worker, before "go": what the supervisor is to do
-    alive          the supervisor: locked as long as it lives
-    command.json   the supervisor, durable before the command is let go: its process
-    stdout stderr  the supervisor
-    stop           whoever stops the try: the first reason
-    result.json    the supervisor, durable and whole, before it ends: the outcome
-    outputs/       the command (FENCEPOST_OUTPUTS); work/: its working folder; returns/: what a python step returned
+packet.json    the worker, before "go": what the command may read (FENCEPOST_PACKET)
+inputs/NAME    the worker, before "go": the bytes of an input
+taken.json     the worker, before "go": the packet as the database gave it, for whoever settles
+order.json     the worker, before "go": what the supervisor is to do
+alive          the supervisor: locked as long as it lives
+command.json   the supervisor, durable before the command is let go: its process
+stdout stderr  the supervisor
+stop           whoever stops the try: the first reason
+result.json    the supervisor, durable and whole, before it ends: the outcome
+outputs/       the command (FENCEPOST_OUTPUTS); work/: its working folder; returns/: what a python step returned
 """
 
 from __future__ import annotations

@@ -67,6 +67,6 @@ class Failed(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> Outcome:
-        """failure · timeout · launch_error · invalid_output · cancelled · lost."""
+        """One of failure · timeout · launch_error · invalid_output · cancelled · lost."""
         found: Outcome = self.error["outcome"]
         return found
