@@ -37,6 +37,7 @@ ErrorCode = Literal[
     "UNDECODABLE",
     "OPERATOR_ENDED",
     "LEGACY_ERROR",
+    "PLAN_INVALID",
 ]
 
 EventType = Literal[

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fencepost.cli.say import FAILED, NO_DATABASE, USAGE, Stop
+
+if TYPE_CHECKING:
+    from fencepost import errors
 
 
 def translate(error: BaseException) -> Stop | None:
@@ -20,6 +25,8 @@ def translate(error: BaseException) -> Stop | None:
             return Stop(USAGE, "NOT_FOUND", str(error))
         case errors.LaunchRefused():
             return Stop(USAGE, "UNUSABLE_INPUT", str(error))
+        case errors.PlanInvalid():
+            return _of_plan(error)
         case values.Unstorable():
             return Stop(USAGE, "UNUSABLE_INPUT", str(error), path=error.path)
         case BadSettings():
@@ -32,6 +39,17 @@ def translate(error: BaseException) -> Stop | None:
             return Stop(NO_DATABASE, "WRONG_SCHEMA", str(error))
         case _:
             return _of_database(error)
+
+
+def _of_plan(error: errors.PlanInvalid) -> Stop:
+    """Every fault on a line of its own, as compilers write them: editors jump to it."""
+    count = len(error.faults)
+    lines = [f"{error.place} cannot be used: {count} fault{'s' if count > 1 else ''}"]
+    for fault in error.faults:
+        place = error.place if fault.line is None else f"{error.place}:{fault.line}"
+        lines.append(f"{place}: {fault.path}{': ' if fault.path else ''}{fault.message}")
+    faults = [{"line": fault.line, "path": fault.path, "message": fault.message} for fault in error.faults]
+    return Stop(USAGE, "PLAN_INVALID", "\n".join(lines), faults=faults)
 
 
 def _of_database(error: BaseException) -> Stop | None:

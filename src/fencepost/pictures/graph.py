@@ -9,14 +9,17 @@ from typing import Any, Literal, TypeAlias
 from fencepost.pictures.model import Call, Exit, Flow, Fork, Group, Item, Loop, Note
 from fencepost.pictures.text import ENDED
 
-EdgeKind = Literal["next", "again", "rescue", "beside"]
+EdgeKind = Literal["next", "again", "rescue", "beside", "optional", "handoff"]
 End: TypeAlias = tuple[str, str, EdgeKind]  # node, label, kind of the edge that leaves it
 Path: TypeAlias = tuple[tuple[int, str], ...]  # the groups a node stands in, outer ones first: (number, title)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A boundary, or where ways part (fork), meet again (loop), begin (start) or end (return, raise, end). `key` is unique here."""
+    """A boundary, or where ways part (fork), meet again (loop), begin (start) or end (return, raise, end); or a step of a plan.
+
+    `key` is unique here. `detail` of a boundary is its call's.
+    """
 
     key: str
     kind: str
@@ -24,13 +27,14 @@ class Node:
     line: int
     groups: Path
     call: Call | None = None
+    detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """A boundary has an `id` and the bounds of its ordinal; null: open. `name_known` false: the name is an expression."""
         found: dict[str, Any] = {"key": self.key, "kind": self.kind, "line": self.line}
         found |= {"groups": [title for _, title in self.groups]} if self.groups else {}
         if self.call is None:
-            return found | {"text": self.text}
+            return found | {"text": self.text} | ({"detail": self.detail} if self.detail else {})
         call = self.call
         return found | {
             "id": call.id, "name": call.name, "name_known": call.known, "ordinals": [call.low, call.high], "asked_by": call.verb,
@@ -40,7 +44,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One node after another. again: back to a loop's head; rescue: by an exception; beside: at the same time as others."""
+    """One node after another. again: back to a loop's head; rescue: by an exception; beside: at the same time as others.
+
+    Of a plan: next: the step waits for its success; optional: for its end; handoff: only an output goes this way.
+    """
 
     source: str
     target: str

@@ -1,13 +1,13 @@
-"""A flow as a Mermaid flowchart, as GitHub and most wikis draw it."""
+"""A flow or a plan as a Mermaid flowchart, as GitHub and most wikis draw it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
 
 from fencepost.notes import escape
-from fencepost.pictures.graph import Edge, Graph, Node, Path
+from fencepost.pictures.graph import Edge, Node, Path
 
 # kind -> what stands around its text
 SHAPES: Final = {
@@ -16,6 +16,9 @@ SHAPES: Final = {
     "sleep": ("(", ")"),
     "signal": ("(", ")"),
     "child": ("[/", "/]"),
+    "command": ("[", "]"),
+    "python": ("[[", "]]"),
+    "workflow": ("[/", "/]"),
     "value": ("[", "]"),
     "start": ("([", "])"),
     "end": ("([", "])"),
@@ -23,7 +26,9 @@ SHAPES: Final = {
     "loop": ("{{", "}}"),
     "not followed": (">", "]"),
 }
-ARROWS: Final = {"next": "-->", "again": "-.->", "rescue": "-.->", "beside": "==>"}
+ARROWS: Final = {
+    "next": "-->", "again": "-.->", "rescue": "-.->", "beside": "==>", "optional": "-.->", "handoff": "==>",
+}  # fmt: skip
 WAITS: Final = frozenset({"sleep", "signal", "child"})
 UNSAFE: Final = re.compile(r"[^\w .,:;+*/=()'?!#·…-]|#(?=\w+;)")
 
@@ -33,7 +38,16 @@ def quoted(text: str) -> str:
     return '"' + UNSAFE.sub(lambda found: f"#{ord(found.group())};", escape(text)) + '"'
 
 
-def lines(graph: Graph) -> Iterator[str]:
+class Drawable(Protocol):
+    """What has nodes and edges: a workflow's graph, or a plan's."""
+
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+    @property
+    def edges(self) -> Sequence[Edge]: ...
+
+
+def lines(graph: Drawable) -> Iterator[str]:
     """The flowchart."""
     yield "flowchart TD"
     open_: Path = ()
@@ -64,8 +78,8 @@ def _moved(here: Path, there: Path) -> Iterator[str]:
 def _node(node: Node) -> str:
     before, after = SHAPES.get(node.kind, ("[", "]"))
     text = quoted(node.text)
-    if node.call is not None and node.call.detail:
-        text = f"{text[:-1]}<br/>{quoted(node.call.detail)[1:]}"
+    if detail := node.detail if node.call is None else node.call.detail:
+        text = f"{text[:-1]}<br/>{quoted(detail)[1:]}"
     return f"{node.key}{before}{text}{after}"
 
 

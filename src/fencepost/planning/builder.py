@@ -204,7 +204,7 @@ def _present(**fields: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Mappings and tuples as the readers of files give them."""
     if isinstance(value, Mapping):
-        parts = cast("Mapping[Any, Any]", value)
+        parts = cast("Mapping[object, object]", value)
         if odd := [key for key in parts if not isinstance(key, str)]:
             raise TypeError(f"{shown(odd[0], 40)} is a key of type {type_name(odd[0])}, and keys are text")
         return {key: _plain(part) for key, part in parts.items()}

@@ -155,7 +155,7 @@ class Table:
             self.fault(key, f"is {kind_of(value)}: write {quoted(words)}")
         return default
 
-    def items(self, key: str, like: str) -> list[Any]:
+    def items(self, key: str, like: str) -> list[object]:
         """A list; empty where there is none."""
         value = self.values.get(key)
         if value is None:
@@ -163,7 +163,7 @@ class Table:
         if not isinstance(value, list):
             self.fault(key, f"is {kind_of(value)}: write a list, such as {like}")
             return []
-        return cast("list[Any]", value)
+        return cast("list[object]", value)
 
     def span_ms(self, key: str, most: int) -> int | None:
         """A duration as people write it, `90s`, `1h30m`: in ms."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -98,6 +98,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 class CommandStep(Common, frozen=True, kw_only=True, tag="command"):
     """A program and its arguments; no shell. argv, env, cwd and stdin may hold templates (templates.py)."""
 
+    kind: ClassVar[Literal["command"]] = "command"
     command: tuple[str, ...]
     env: dict[str, str] = {}
     cwd: str | None = None
@@ -107,6 +108,7 @@ class CommandStep(Common, frozen=True, kw_only=True, tag="command"):
 class PythonStep(Common, frozen=True, kw_only=True, tag="python"):
     """A function of a module, `module:function`, in a process of its own."""
 
+    kind: ClassVar[Literal["python"]] = "python"
     python: str
     env: dict[str, str] = {}
     cwd: str | None = None
@@ -116,6 +118,7 @@ class PythonStep(Common, frozen=True, kw_only=True, tag="python"):
 class WorkflowStep(Common, frozen=True, kw_only=True, tag="workflow"):
     """A workflow by the name it is registered under, as a child run (law 70.14)."""
 
+    kind: ClassVar[Literal["workflow"]] = "workflow"
     workflow: str
     input: dict[str, Any] | None = None
 
@@ -162,5 +165,5 @@ def definition_of(text: str) -> Definition:
 
 def step_of(normal: object) -> Step:
     """The step that one entry of a normal form's `steps` holds. Raises msgspec.ValidationError where it is none."""
-    found: Step = msgspec.convert(normal, Step)  # type: ignore[arg-type]  # a union is a form, not a class
+    found: Step = msgspec.convert(normal, Step)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ class Texts:
     """Judges the texts of a step that may hold templates."""
 
     table: Table
-    modes: dict[str, model.Mode]
+    modes: Mapping[str, str]
     outputs: dict[str, model.Output] | None
 
     def text(self, key: str, *, empty: bool = False, one: bool = True) -> str | None:
