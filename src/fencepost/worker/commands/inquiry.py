@@ -6,13 +6,22 @@ Nothing is guessed: no result and no proof is no answer yet.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from fencepost.runner import tree
 from fencepost.worker import process
 from fencepost.worker.commands.reports import Dead, Ended, NotStarted
+
+
+class _Command(msgspec.Struct):
+    pid: int = 0
+    process_start: str | None = None
+
+
+class _Order(msgspec.Struct):
+    env: dict[str, str] = {}
+
 
 _ended = msgspec.json.Decoder(Ended).decode
 
@@ -47,23 +56,28 @@ def read_result(folder: Path) -> Ended | None:
 def _living(folder: Path) -> bool:
     """Whether something of the attempt still lives; it is told to go."""
     told = False
-    command = _read(folder / "command.json")
-    pid, start = command.get("pid"), command.get("process_start")
-    if isinstance(pid, int) and pid > 0 and not process.is_gone(pid, start):
+    command = _command(folder)
+    if command.pid > 0 and not process.is_gone(command.pid, command.process_start):
         told = True
-        if isinstance(start, str):
-            tree.kill(pid, start)
-    environment: Any = _read(folder / "order.json").get("env")
-    packet: Any = environment.get("FENCEPOST_PACKET") if type(environment) is dict else None
-    if isinstance(packet, str):
+        if command.process_start is not None:
+            tree.kill(command.pid, command.process_start)
+    packet = _order(folder).env.get("FENCEPOST_PACKET")
+    if packet is not None:
         for left, start in tree.bearing("FENCEPOST_PACKET", packet).items():
             told = True
             tree.kill(left, start)
     return told
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _command(folder: Path) -> _Command:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode((folder / "command.json").read_bytes(), type=_Command)
     except (OSError, msgspec.MsgspecError):
-        return {}
+        return _Command()
+
+
+def _order(folder: Path) -> _Order:
+    try:
+        return msgspec.json.decode((folder / "order.json").read_bytes(), type=_Order)
+    except (OSError, msgspec.MsgspecError):
+        return _Order()
