@@ -141,9 +141,9 @@ class Shop:
         return said
 
     @asynccontextmanager
-    async def worker(self, *args: str, target: str = "shop:app") -> AsyncIterator[asyncio.subprocess.Process]:
-        """A worker that is ready; drained at the end unless it is gone by then."""
-        process = await self.start("worker", target, *args)
+    async def worker(self, *args: str, target: str | None = "shop:app") -> AsyncIterator[asyncio.subprocess.Process]:
+        """A worker that is ready, `target` None: without an app; drained at the end unless it is gone by then."""
+        process = await self.start("worker", *([target] if target else []), *args)
         try:
             assert process.stdout is not None
             async with asyncio.timeout(SOON):

@@ -30,7 +30,7 @@ async def test_help_names_the_commands_that_exist_and_no_others(lonely: Shop) ->
     ]
     assert (said.code, listed) == (
         0,
-        ["demo", "dev", "run", "worker", "runs", "graph", "lanes", "migrate", "doctor", "bench"],
+        ["demo", "dev", "run", "worker", "runs", "plan", "graph", "lanes", "migrate", "doctor", "bench"],
     )
     said = await lonely("runs", "--help")
     for command in "list show watch explain rows cancel signal end wake resolve redrive".split():

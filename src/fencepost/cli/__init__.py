@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from fencepost.cli import say
+from fencepost.cli.lazy import Lazy
 
 COMMANDS: Final = {
     "demo": "fencepost.cli.demo:demo",
@@ -21,27 +21,13 @@ COMMANDS: Final = {
     "run": "fencepost.cli.run:run",
     "worker": "fencepost.cli.worker:worker",
     "runs": "fencepost.cli.runs:runs",
+    "plan": "fencepost.cli.plan:plan",
     "graph": "fencepost.cli.graph:graph",
     "lanes": "fencepost.cli.lanes:lanes",
     "migrate": "fencepost.cli.migrate:migrate",
     "doctor": "fencepost.cli.doctor:doctor",
     "bench": "fencepost.cli.bench:bench",
 }
-
-
-class Lazy(click.Group):
-    """A group whose commands are imported when they are named."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        place = COMMANDS.get(cmd_name)
-        if place is None:
-            return None
-        module, _, name = place.partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
 
 
 def _version(ctx: click.Context, _param: Any, asked: bool) -> None:
@@ -55,7 +41,9 @@ def _version(ctx: click.Context, _param: Any, asked: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Lazy, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import shlex
-import signal
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from fencepost.cli import inputs, say
 from fencepost.cli.place import Place, database_options, migrate_home, opened, org_option, run_async
 from fencepost.cli.say import DONE, NO_DATABASE, USAGE, Stop
+from fencepost.cli.working import accompany, working
 from fencepost.words import SOURCES
 
 if TYPE_CHECKING:
@@ -24,10 +21,6 @@ if TYPE_CHECKING:
     from fencepost.authoring import Workflow
     from fencepost.client import Client, Handle
     from fencepost.words import Source
-
-GRACE_SECONDS: Final = (
-    3.0  # for legs of this process, once nobody follows any more: the same command goes on with the run
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,31 +160,15 @@ async def _follow(place: Place, client: Client, order: Order, handle: Handle[Any
     from fencepost.cli.documents import run_object
     from fencepost.cli.progress import progress
 
-    interrupted, hurry = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: hurry.set() if interrupted.is_set() else interrupted.set())
-    doc: dict[str, Any] | None = None
-    async with contextlib.AsyncExitStack() as stack:
-        broken = asyncio.Event()
-        if works_here:
-            await stack.enter_async_context(_working(place, client, order, handle, broken, hurry))
-        show_event = await stack.enter_async_context(progress(handle))
-        following = asyncio.ensure_future(follow.follow(handle, show_event, rows=False))
-        leaving = [asyncio.ensure_future(event.wait()) for event in (interrupted, broken)]
-        await asyncio.wait({following, *leaving}, timeout=order.timeout, return_when=asyncio.FIRST_COMPLETED)
-        for task in leaving:
-            task.cancel()
-        if following.done():
-            doc = following.result()
-        else:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+    work = partial(working, place, client, order.app, handle) if works_here else None
+    doc, interrupted = await accompany(
+        work, progress(handle), lambda show: follow.follow(handle, show, rows=False), order.timeout
+    )
     if doc is not None:
         _result(doc, as_json=order.as_json)
         return follow.exit_code(doc)
     doc = await follow.document(handle)
-    if interrupted.is_set():
+    if interrupted:
         say.words(f"left: the run goes on when a worker has it; follow it again with --id {shlex.quote(handle.id)}")
         if order.as_json:
             say.data(run_object(doc))
@@ -214,42 +191,3 @@ def _result(doc: dict[str, Any], *, as_json: bool) -> None:
         say.data(found)
     elif "output" in found:
         say.pretty(found["output"])
-
-
-@contextlib.asynccontextmanager
-async def _working(
-    place: Place, client: Client, order: Order, handle: Handle[Any], broken: asyncio.Event, hurry: asyncio.Event
-) -> AsyncGenerator[None]:
-    """While the block runs this process works on the run and its descendants, and its beat does everybody's sweeps.
-
-    `broken` is set when the worker ended by itself; `hurry` ends its grace.
-    """
-    from fencepost import terminal
-    from fencepost.lanes import Lane
-    from fencepost.words import TERMINAL
-    from fencepost.worker.loop import run_worker
-
-    outcome = await terminal.watch_outcome(client.db, handle.org, handle.id, None)
-    if outcome is None or outcome.status in TERMINAL:
-        yield
-        return
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    stop = asyncio.Event()
-    lane = Lane(await client.lane(), "", client.release)
-    ready = asyncio.Event()
-    working = asyncio.ensure_future(
-        run_worker(
-            order.app, place.settings, stop=stop, hurry=hurry, only=outcome.rid, lane=lane, grace_seconds=GRACE_SECONDS,
-            on_ready=lambda _: ready.set(),
-        )
-    )  # fmt: skip
-    working.add_done_callback(lambda _: broken.set())
-    working.add_done_callback(lambda _: ready.set())
-    await ready.wait()  # by now a run that was parked on other code than this is in the line again
-    try:
-        yield
-    finally:
-        stop.set()
-        code = await working
-        if code != DONE:
-            say.words(f"the worker in this process ended (exit code {code})")

@@ -1,4 +1,4 @@
-"""`fencepost worker` and `fencepost dev`: processes that run workflows until they are told to stop."""
+"""`fencepost worker` and `fencepost dev`: processes that run workflows, and steps of plans, until they are told to stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Objects inst
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
 @concurrency_option
 @threads_option
 @click.option("--lane", metavar="RELEASE", help="The release (or the name of its lane) whose runs it works on.")
@@ -38,34 +38,36 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Objects inst
 @dsn_option
 @json_option
 def worker(
-    target: str, concurrency: int, threads: int, lane: str | None, embedded: bool, child_of: int | None, dsn: str | None,
+    target: str | None, concurrency: int, threads: int, lane: str | None, embedded: bool, child_of: int | None, dsn: str | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Run workflows of an app. SIGTERM or Ctrl-C drains it: what is not begun is given back, the rest ends; a second one hurries."""
-    from fencepost.cli.targets import find_app
+    """Run the workflows of an app, and the commands and Python steps of plans; without an app, these alone.
 
+    SIGTERM or Ctrl-C drains it: what is not begun is given back, the rest ends; a second one hurries.
+    """
     if child_of is not None:
         from fencepost.worker.process import end_with
 
         end_with(child_of)
     if embedded and dsn is not None:
         raise Stop(USAGE, "USAGE", "--embedded and --dsn name two databases: give one of them")
-    app = find_app(target)
+    app = app_of(target)
     with opened(dsn, homes="never", embedded=embedded) as place:
         return run_long(_work(place, app, concurrency, threads, lane, as_json=as_json))
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
 @concurrency_option
 @threads_option
 @dsn_option
 @json_option
-def dev(target: str, concurrency: int, threads: int, dsn: str | None, as_json: bool) -> int:
-    """Everything a developer needs in one process: a database (embedded unless one is set), its schema, and a worker."""
-    from fencepost.cli.targets import find_app
+def dev(target: str | None, concurrency: int, threads: int, dsn: str | None, as_json: bool) -> int:
+    """Everything a developer needs in one process: a database (embedded unless one is set), its schema, and a worker.
 
-    app = find_app(target)
+    Without an app it runs the commands and Python steps of plans, and no workflow.
+    """
+    app = app_of(target)
     with opened(dsn, homes="create") as place:
 
         async def go() -> int:
@@ -73,6 +75,14 @@ def dev(target: str, concurrency: int, threads: int, dsn: str | None, as_json: b
             return await _work(place, app, concurrency, threads, None, as_json=as_json)
 
         return run_long(go())
+
+
+def app_of(target: str | None) -> App:
+    """The app that MODULE:APP names; without a target, one that declares nothing. Raises Stop (2)."""
+    from fencepost.app import App
+    from fencepost.cli.targets import find_app
+
+    return App("plans") if target is None else find_app(target)
 
 
 async def _work(place: Place, app: App, concurrency: int, threads: int, wanted: str | None, *, as_json: bool) -> int:
