@@ -78,12 +78,14 @@ async def begin(db: Database, fence: Fence, carrier: Carrier) -> str | Stale | C
     return CANCELLING if row["answer"] == "cancelled" else STALE
 
 
-async def claim_orphans(db: Database, holder: UUID, request: int, rids: Sequence[int], *, patience: float) -> Claim:
+async def claim_orphans(
+    db: Database, holder: UUID, request: int, rids: Sequence[int], *, root: int | None, patience: float
+) -> Claim:
     """Adopt attempts whose worker is gone and whose processes ran on this host: the same numbers, the same fences (law 70.10).
 
-    Source: claim_orphans.
+    `root`: only those of this plan. Source: claim_orphans.
     """
-    return read_claim(await db.call("claim_orphans", holder, request, list(rids), patience=patience))
+    return read_claim(await db.call("claim_orphans", holder, request, list(rids), root, patience=patience))
 
 
 async def read_process(db: Database, fence: Fence) -> tuple[str, int, str | None, str] | None:

@@ -33,6 +33,7 @@ VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
         "release": "FENCEPOST_RELEASE",
         "lane_suffix": "FENCEPOST_LANE_SUFFIX",
         "home": "FENCEPOST_HOME",
+        "files": "FENCEPOST_FILES",
         "lease_seconds": "FENCEPOST_LEASE_SECONDS",
         "heartbeat_seconds": "FENCEPOST_HEARTBEAT_SECONDS",
     }
@@ -48,6 +49,7 @@ _EXAMPLES: Final = {
     "release": "2026-11-29",
     "lane_suffix": "anna",
     "home": "/var/lib/fencepost",
+    "files": "/var/lib/fencepost/files",
     "lease_seconds": f"{LEASE_SECONDS:g}",
     "heartbeat_seconds": f"{HEARTBEAT_SECONDS:g}",
 }
@@ -78,6 +80,7 @@ class Settings:
     release: str | None = None
     lane_suffix: str | None = None
     home: Path = Path(".fencepost")  # of the embedded database
+    files: Path = Path(".fencepost/files")  # of plans: the folders of attempts, and the content store
     lease_seconds: float = LEASE_SECONDS
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(VARIABLES, "default")))
@@ -130,7 +133,8 @@ def read_settings(
         schema=reading.schema(),
         release=reading.name("release"),
         lane_suffix=reading.name("lane_suffix"),
-        home=reading.home(),
+        home=reading.folder("home", ".fencepost"),
+        files=reading.files(),
         lease_seconds=lease,
         heartbeat_seconds=heartbeat,
         origins=MappingProxyType(reading.origins),
@@ -147,6 +151,7 @@ class _Reading:
         self.problems: list[str] = []
         self.origins: dict[str, Origin] = {}
         self._given: dict[str, str] = {}
+        self._state = environ.get("XDG_STATE_HOME", "").strip() or "~/.local/state"
         for word, variable in VARIABLES.items():
             argument, exported = (arguments.get(word) or "").strip(), environ.get(variable, "").strip()
             self.origins[word] = "argument" if argument else "environment" if exported else "default"
@@ -181,13 +186,18 @@ class _Reading:
             self._refuse(word, "has over 200 characters or control characters")
         return text
 
-    def home(self) -> Path:
-        text = self._given.get("home", ".fencepost")
+    def folder(self, word: str, default: str) -> Path:
+        text = self._given.get(word, default)
         try:
             return Path(text).expanduser()
         except RuntimeError:
-            self._refuse("home", "begins with ~ and names nobody who has a home here")
+            self._refuse(word, "begins with ~ and names nobody who has a home here")
             return Path(text)
+
+    def files(self) -> Path:
+        """With a database of somebody else's all workers of a user on a host find one place, wherever they are started."""
+        default = f"{self._state}/fencepost/files" if "database_url" in self._given else ".fencepost/files"
+        return self.folder("files", default).absolute()
 
     def seconds(self, word: str, default: float) -> float:
         text = self._given.get(word)

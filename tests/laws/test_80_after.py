@@ -20,6 +20,7 @@ from fencepost.testing import pause_at
 from fencepost.worker.execution import WorkerFace
 from fencepost.worker.held import Holding
 from fencepost.worker.progress import ProgressBoard
+from fencepost.worker.stepleg import Workshop
 from tests.legs import Driver
 from tests.roads.proxy import Line
 from tests.support import claim_one, look, tables
@@ -70,7 +71,7 @@ class Hands:
     def __init__(self, db: Database, app: App) -> None:
         self.board = ProgressBoard(db)
         self.face = WorkerFace(db, ThreadPoolExecutor(1), 30.0, progress=self.board.note, over=self.board.forget)
-        self.holding = Holding(self.face, app, changed=lambda: None, timed=lambda: None)
+        self.holding = Holding(self.face, app, Workshop(db, Path()), changed=lambda: None, timed=lambda: None)
 
     async def __aenter__(self) -> Self:
         return self

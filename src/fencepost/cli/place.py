@@ -101,7 +101,8 @@ def opened(dsn: str | None, *, homes: Homes = "existing", embedded: bool = False
 
     say.words(f"home: {home}")
     with open_home(home, create=homes == "create") as lease:
-        yield Place(replace(settings, database_url=lease.dsn, listen_url=None), lease.dsn, home)
+        files = home / "files" if settings.origins["files"] == "default" else settings.files
+        yield Place(replace(settings, database_url=lease.dsn, listen_url=None, files=files), lease.dsn, home)
 
 
 async def migrate_home(place: Place) -> None:

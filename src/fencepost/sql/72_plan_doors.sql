@@ -93,14 +93,15 @@ begin
   end loop;
 end $law$;
 
--- Opaque work whose worker is gone, on this host: the same attempt, the same fence, another holder (70.10).
-create function fencepost.claim_orphans(_holder uuid, _request bigint, _rids bigint[]) returns setof fencepost.claimed_ language plpgsql volatile as $law$
+-- Opaque work whose worker is gone, on this host: the same attempt, the same fence, another holder (70.10). `_root`: only those of this
+-- plan.
+create function fencepost.claim_orphans(_holder uuid, _request bigint, _rids bigint[], _root bigint) returns setof fencepost.claimed_ language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[];
 begin
   if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); return; end if;
   if v_how = 'closed' then return; end if;
   if v_how = 'new' then
-    v_rids := array(select t.rid from fencepost.task t where t.rid = any (_rids) order by t.rid for no key update skip locked);
+    v_rids := array(select t.rid from fencepost.task t where t.rid = any (_rids) and (_root is null or t.parent = _root) order by t.rid for no key update skip locked);
     v_rids := array(select o.rid from fencepost.orphans_(_holder) o(rid) where o.rid = any (v_rids));
     with u as (update fencepost.task t set holder = _holder, request = _request, seq = t.seq + 1 where t.rid = any (v_rids) returning t.rid, t.seq, t.number)
     insert into fencepost.event (rid, seq, at, type, number, data)

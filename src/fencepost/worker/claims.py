@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from fencepost import attempts, limits, notes
+from fencepost import attempts, limits, notes, plans
 from fencepost.attempts import Claim
 from fencepost.db import Database
 from fencepost.errors import DatabaseUnavailable
@@ -47,6 +47,7 @@ class Claims:
         self._suspect_since: float | None = None
         self._noted = float("-inf")
         self._over = False
+        self._orphans: Sequence[int] = ()
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self.answered = 0  # the newest request whose answer arrived; what it gave is held
@@ -54,6 +55,12 @@ class Claims:
     def look(self) -> None:
         """There may be something to claim."""
         self._work.set()
+
+    def adopt(self, rids: Sequence[int]) -> None:
+        """Attempts of plans' steps whose worker is gone, and whose processes ran on this host (law 70.10)."""
+        self._orphans = rids
+        self._work.set()
+        self._room.set()
 
     def let_go(self, *, empty: bool) -> None:
         """Something that was held is not, or a suspect is none any more."""
@@ -72,6 +79,10 @@ class Claims:
         hinted = False
         while not self._over:
             self._room.clear()
+            if self._orphans:
+                if (await self._adopt(holding)).buried:
+                    return False
+                continue
             if not self._has_room(holding):
                 await self._say_asleep(lane, asleep=False)
                 await self._rest(self._room, limits.IDLE_POLL_SECONDS)
@@ -129,6 +140,23 @@ class Claims:
             self._suspect_since = None
         elif self._suspect_since is None:
             self._suspect_since = asyncio.get_running_loop().time()
+        self._changed()
+        return claim
+
+    async def _adopt(self, holding: Holding) -> Claim:
+        """The next request, for orphans. They need no room: their processes run already."""
+        request, rids = self.answered + 1, self._orphans
+        while True:
+            try:
+                claim = await plans.claim_orphans(
+                    self._db, self._incarnation, request, rids, root=self._only, patience=self._lease
+                )
+                break
+            except DatabaseUnavailable as error:
+                self._note(error)
+        self.answered = request
+        self._orphans = ()
+        holding.take(claim.claimed)
         self._changed()
         return claim
 

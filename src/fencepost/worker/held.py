@@ -16,6 +16,7 @@ from fencepost.errors import FencepostError
 from fencepost.recovery import Beat
 from fencepost.worker.execution import WorkerFace
 from fencepost.worker.leg import Leg
+from fencepost.worker.stepleg import StepLeg, Workshop
 
 # What may have left an hour behind that no beat knows of yet.
 _TIMED = frozenset({"parked", "retrying", "deferred"})
@@ -32,7 +33,7 @@ class Slot:
 
     claimed: Claimed
     task: asyncio.Task[None] | None = None
-    leg: Leg | None = None
+    leg: Leg | StepLeg | None = None
     beginning: bool = False
     told: bool = False
     gone: bool = False
@@ -46,8 +47,11 @@ class Slot:
 class Holding:
     """The attempts in hand. `changed` is called when the list is another; `timed` when an ended one may have left an hour behind."""
 
-    def __init__(self, face: WorkerFace, app: App, *, changed: Callable[[], None], timed: Callable[[], None]) -> None:
+    def __init__(
+        self, face: WorkerFace, app: App, workshop: Workshop, *, changed: Callable[[], None], timed: Callable[[], None]
+    ) -> None:
         self._face = face
+        self._workshop = workshop
         self._app = app
         self._changed = changed
         self._timed = timed
@@ -64,7 +68,7 @@ class Holding:
         """(run, attempt number) of each."""
         return list(self._slots)
 
-    def legs(self) -> list[Leg]:
+    def legs(self) -> list[Leg | StepLeg]:
         """Those whose code may run."""
         return [slot.leg for slot in self._slots.values() if slot.leg is not None]
 
@@ -136,7 +140,7 @@ class Holding:
         became: str | None
         try:
             leg = await self._dispatch(slot)
-            became = await leg.run() if isinstance(leg, Leg) else leg
+            became = leg if isinstance(leg, str) else await leg.run()
         except asyncio.CancelledError:
             if self._leaving:
                 raise
@@ -154,9 +158,11 @@ class Holding:
         if became in _TIMED:
             self._timed()
 
-    async def _dispatch(self, slot: Slot) -> Leg | str:
+    async def _dispatch(self, slot: Slot) -> Leg | StepLeg | str:
         """A leg whose code may run, or the word for why there is none: then nothing of the attempt has run."""
         db, claimed = self._face.db, slot.claimed
+        if claimed.opaque:
+            return await self._dispatch_step(slot)
         try:
             workflow = self._app.registry.workflows.get(claimed.name)
             if workflow is None and not self._draining:
@@ -179,6 +185,17 @@ class Holding:
             slot.beginning = False  # told to stop before its code began
         if not slot.gone:
             await attempts.give_back(db, claimed.fence)
+        return "given_back"
+
+    async def _dispatch_step(self, slot: Slot) -> StepLeg | str:
+        """A plan's step begins by itself, once its process is there. One that was adopted has begun: it is never given back."""
+        if not self._draining and not slot.gone:
+            slot.leg = StepLeg(self._workshop, slot.claimed)
+            return slot.leg
+        if slot.claimed.begun:
+            return "stopped"
+        if not slot.gone:
+            await attempts.give_back(self._face.db, slot.claimed.fence)
         return "given_back"
 
     async def _bury(self, slot: Slot, error: Exception) -> str | None:

@@ -29,6 +29,7 @@ from fencepost.worker.link import HELD_MAX
 from fencepost.worker.listener import Listener
 from fencepost.worker.progress import ProgressBoard
 from fencepost.worker.pulse import Pulse
+from fencepost.worker.stepleg import Workshop
 from fencepost.worker.threads import StepThreads
 
 EXITS: Final = {"stopped": 0, "threads": 1}
@@ -81,7 +82,9 @@ class Worker:
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
             publish=self._on_changed, progress=self._on_progress, over=self._board.forget,
         )  # fmt: skip
-        self.holding = Holding(face, app, changed=self._on_changed, timed=self.pulse.beat_now)
+        self.holding = Holding(
+            face, app, Workshop(self._db, settings.files), changed=self._on_changed, timed=self.pulse.beat_now
+        )
 
     @property
     def listening(self) -> bool:
@@ -180,6 +183,8 @@ class Worker:
                 self.stop("buried", lost=True)
             return
         self.holding.apply(beat)
+        if beat.orphans:
+            self.claims.adopt(beat.orphans)
         if beat.woken or beat.reaped:
             self.claims.look()
 

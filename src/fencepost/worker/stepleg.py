@@ -1,0 +1,212 @@
+"""A leg of a plan's step: one attempt of a command or a Python step, in a process of its own (laws 70.8–70.10).
+
+The process is there and recorded before the attempt begins; from then on it is the supervisor's folder that knows what becomes of
+it, whoever looks: this leg, or the leg of another worker of this host that adopted the attempt. What has ended is recorded until it is
+recorded; it is never run again for that (70.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from fencepost import attempts, faults, ledger, notes, plans, terminal, values
+from fencepost.attempts import Claimed
+from fencepost.db import Database
+from fencepost.plans import Carrier
+from fencepost.store import Store, StoreFailed
+from fencepost.words import Cancelling, Fence, Stale
+from fencepost.worker import commands
+from fencepost.worker.commands import Completed, Dead, Ended, Failed, LaunchRefused, NotStarted, Packet, Supervised
+
+HOST_TROUBLE_SECONDS: Final = 5.0  # before somebody tries again what this host could not start
+STORE_PAUSE_SECONDS: Final = (0.5, 15.0)  # first and longest, between two tries to keep an output
+_LEFT: Final = {"lost": "stale", "stopping": "stopped"}
+_BECAME: Final = {"replay": "retrying", "given_back": "given_back", "stale": "stale"}
+
+
+class Workshop:
+    """What the step legs of a worker share: where attempts have their folders, and the content store."""
+
+    def __init__(self, db: Database, files: Path) -> None:
+        self.db = db
+        self.attempts = files / "attempts"
+        self.store = Store(files / "store")
+        self._installation: str | None = None
+
+    async def name(self, fence: Fence) -> str:
+        """The name of an attempt's folder: no two installations that share a disk meet in one."""
+        if self._installation is None:
+            facts = await ledger.read_installation(self.db)
+            self._installation = str(facts["installation"]).replace("-", "")[:12]
+        return commands.attempt_name(self._installation, fence.rid, fence.number)
+
+
+class StepLeg:
+    """One attempt. `run` it once; `abort` and `hint` come from the worker's loop."""
+
+    def __init__(self, workshop: Workshop, claimed: Claimed) -> None:
+        self.workshop = workshop
+        self.claimed = claimed
+        self.fence = claimed.fence
+        self.suspect = claimed.suspect
+        self._supervised: Supervised | None = None
+        self._aborted: tuple[Literal["lost", "cancelled", "stopping"], str] | None = None
+        self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # nothing more is told here
+
+    # ── from the loop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def abort(self, reason: Literal["lost", "cancelled", "stopping"], text: str = "") -> None:
+        """End the leg from outside. cancelled: its process is told to stop, and its end is reported. lost, stopping: nothing is
+        reported; the process goes on for whoever adopts it, unless its fence is dead.
+        """
+        self._aborted = (reason, text)
+        if reason == "cancelled":
+            if self._supervised is not None:
+                self._supervised.stop(text or "cancelled")
+        elif not self._left.done():
+            self._left.set_result(None)
+
+    def hint(self) -> None:
+        """It waits for nothing that a signal brings."""
+
+    def blocked_on(self) -> str:
+        """Words for what it waits for."""
+        return "its process is being started" if self._supervised is None else "its process runs"
+
+    # ── the leg ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> str:
+        """Run the attempt to its end, or go on with one that was adopted."""
+        try:
+            packet = await (self._adopt() if self.claimed.begun else self._begin())
+            if isinstance(packet, str):
+                return packet
+            return await self._follow(packet)
+        finally:
+            if self._supervised is not None:
+                self._supervised.close()
+
+    async def _begin(self) -> Packet | str:
+        """A process that waits, its record and the begun mark, the word to go: in this order (law 70.10)."""
+        try:
+            supervised = await commands.start(self.workshop.attempts, await self.workshop.name(self.fence))
+        except OSError as error:
+            return await self._host_trouble(error)
+        self._supervised = supervised
+        await self._reach("step.started")
+        facts = supervised.facts
+        carrier = Carrier(
+            facts.boot_id, facts.pid_namespace, facts.pid, facts.process_start, socket.gethostname(),
+            str(supervised.folder),
+        )  # fmt: skip
+        text = await plans.begin(self.workshop.db, self.fence, carrier)
+        await self._reach("step.begun")
+        if isinstance(text, Stale):
+            return "stale"
+        if isinstance(text, Cancelling):
+            return await self._cancelled()
+        packet = commands.read_packet(text)
+        try:
+            await supervised.go(packet, self.workshop.store)
+        except LaunchRefused as refused:
+            return await self._finish(
+                Failed({"code": "STEP_FAILED", "outcome": "launch_error", "message": str(refused)})
+            )
+        await self._reach("step.gone")
+        if self._aborted is not None and self._aborted[0] == "cancelled":
+            supervised.stop(self._aborted[1] or "cancelled")
+        return packet
+
+    async def _adopt(self) -> Packet | str:
+        """The process that another worker's leg left behind on this host."""
+        found = await plans.read_process(self.workshop.db, self.fence)
+        if found is None:
+            return "stale"
+        text, pid, start, folder = found
+        notes.say("adopted", run=self.claimed.id, number=self.fence.number, pid=pid)
+        self._supervised = commands.meet(Path(folder), pid, start)
+        if self._aborted is not None and self._aborted[0] == "cancelled":
+            self._supervised.stop(self._aborted[1] or "cancelled")
+        return commands.read_packet(text)
+
+    async def _follow(self, packet: Packet) -> str:
+        assert self._supervised is not None
+        ending = asyncio.ensure_future(self._supervised.ended())
+        try:
+            either: set[asyncio.Future[Any]] = {ending, self._left}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._left.done():
+                return await self._leave()
+            ended = ending.result()
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+        await self._reach("step.ended")
+        if isinstance(ended, Ended):
+            return await self._settle(packet, ended)
+        return await self._lost(ended)
+
+    async def _settle(self, packet: Packet, ended: Ended) -> str:
+        """Keep what it made, and say so. A store that cannot keep it now is asked again: nothing is run for that (law 70.7)."""
+        assert self._supervised is not None
+        pause, longest = STORE_PAUSE_SECONDS
+        while not self._left.done():
+            try:
+                return await self._finish(
+                    await commands.settle(self.workshop.store, packet, self._supervised.folder, ended)
+                )
+            except StoreFailed as error:
+                notes.say("an output cannot be kept", level=logging.ERROR, run=self.claimed.id, error=error)
+                await asyncio.wait({self._left}, timeout=pause)
+                pause = min(pause * 2, longest)
+        return await self._leave()
+
+    async def _finish(self, outcome: Completed | Failed) -> str:
+        if self._aborted is not None and self._aborted[0] == "cancelled" and not isinstance(outcome, Completed):
+            return await self._cancelled()
+        if isinstance(outcome, Completed):
+            return await self._tell("completed", outcome.text)
+        return await self._tell("failed", values.encode_error(outcome.error))
+
+    async def _cancelled(self) -> str:
+        # Not "failed": that would be kept as a result that came too late, and it is none.
+        return await self._tell("unknown", values.encode_error({"code": "WORKFLOW_ERROR", "message": "cancelled"}))
+
+    async def _tell(self, ending: terminal.Ending, text: str) -> str:
+        answer = await terminal.finish(self.workshop.db, self.fence, ending, text)
+        await self._reach("step.told")
+        if isinstance(answer, Stale) or answer.how == "already_terminal":
+            return "stale"
+        return answer.status or "completed" if answer.how == "committed" else answer.how
+
+    async def _lost(self, ended: Dead | NotStarted) -> str:
+        notes.say("a process is gone and left no word", level=logging.WARNING, run=self.claimed.id, why=ended.reason)
+        became = await plans.lose(self.workshop.db, self.fence, begun=isinstance(ended, Dead))
+        return _BECAME.get(became, became)
+
+    async def _leave(self) -> str:
+        """Nothing more is told here. Where the fence is dead nobody will adopt the process: it is stopped (law 70.11)."""
+        assert self._supervised is not None and self._aborted is not None
+        if self._aborted[0] == "lost":
+            with contextlib.suppress(Exception):
+                if await plans.read_process(self.workshop.db, self.fence) is None:
+                    self._supervised.stop("its attempt was fenced out")
+        return _LEFT[self._aborted[0]]
+
+    async def _host_trouble(self, error: OSError) -> str:
+        """Nothing of the attempt has run: another worker, or a later hour, may have what this host lacks (law 40.5)."""
+        notes.say("a step's process could not be started", level=logging.ERROR, run=self.claimed.id, error=error)
+        answer = await attempts.defer(
+            self.workshop.db, self.fence, reason="host", dependency=f"{socket.gethostname()}: {error.strerror or error}"[:200],
+            delay_ms=int(HOST_TROUBLE_SECONDS * 1000),
+        )  # fmt: skip
+        return "stale" if isinstance(answer, Stale) else "deferred"
+
+    async def _reach(self, point: str) -> None:
+        if faults.hook is not None:
+            await faults.reach(point, run=self.claimed.id, number=self.fence.number)
