@@ -80,14 +80,24 @@ async def claim(
     organisations, each behind the place (turn_at, rid) of its line. Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
     """
     places = [list(column) for column in zip(*marks, strict=True)] or [[], [], []]
-    return read_claim(
+    return _claim(
         await db.call("claim_attempts", holder, request, lane, most, cursor, alone, *places, patience=patience)
     )
 
 
 async def claim_tree(db: Database, holder: UUID, request: int, *, root: int, most: int, patience: float) -> Claim:
     """The same for one run and its descendants only. Source: claim_tree."""
-    return read_claim(await db.call("claim_tree", holder, request, root, most, patience=patience))
+    return _claim(await db.call("claim_tree", holder, request, root, most, patience=patience))
+
+
+async def claim_orphans(
+    db: Database, holder: UUID, request: int, rids: Sequence[int], *, root: int | None, patience: float
+) -> Claim:
+    """Adopt attempts whose worker is gone and whose processes ran on this host: the same numbers, the same fences (law 70.10).
+
+    `root`: only those of this plan. Source: claim_orphans.
+    """
+    return _claim(await db.call("claim_orphans", holder, request, list(rids), root, patience=patience))
 
 
 async def begin(db: Database, fence: Fence) -> Literal["begun"] | Stale | Cancelling:
@@ -133,8 +143,7 @@ async def read_input(db: Database, rid: int) -> str:
     return text
 
 
-def read_claim(rows: Sequence[Record]) -> Claim:
-    """A claim's rows as what they say."""
+def _claim(rows: Sequence[Record]) -> Claim:
     if rows and rows[0]["answer"] == "buried":
         return Claim(buried=True)
     # The row `suspect` stands behind what was claimed, if anything was.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import UUID
 
 import msgspec
 
-from fencepost.attempts import Claim, read_claim
 from fencepost.db import Database
 from fencepost.words import CANCELLING, STALE, Cancelling, Fence, Source, Stale
 
@@ -78,16 +75,6 @@ async def begin(db: Database, fence: Fence, carrier: Carrier) -> str | Stale | C
     return CANCELLING if row["answer"] == "cancelled" else STALE
 
 
-async def claim_orphans(
-    db: Database, holder: UUID, request: int, rids: Sequence[int], *, root: int | None, patience: float
-) -> Claim:
-    """Adopt attempts whose worker is gone and whose processes ran on this host: the same numbers, the same fences (law 70.10).
-
-    `root`: only those of this plan. Source: claim_orphans.
-    """
-    return read_claim(await db.call("claim_orphans", holder, request, list(rids), root, patience=patience))
-
-
 async def read_process(db: Database, fence: Fence) -> tuple[str, int, str | None, str] | None:
     """Packet, process id, its start, and folder of an attempt that was adopted; None when its fence is dead. Source: read_process."""
     rows = await db.call("read_process", fence.rid, fence.fence)
@@ -101,7 +88,7 @@ async def read_process(db: Database, fence: Fence) -> tuple[str, int, str | None
 async def lose(db: Database, fence: Fence, *, begun: bool) -> str:
     """Proof that an attempt's process is gone and left no word; `begun` False: its command never ran, so no try is charged.
 
-    What became of it: replay · failed · unknown · cancelled · given_back · stale. Source: lose_step, laws 70.10, 85.7.
+    Answers lost (what that means the plan declared), given_back or stale. Source: lose_step, laws 70.10, 85.7.
     """
     while True:
         answer: str = (await db.call("lose_step", fence.rid, fence.fence, begun))[0]["lose_step"]

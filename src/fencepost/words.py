@@ -36,6 +36,7 @@ ErrorCode = Literal[
     "TIMED_OUT",
     "UNDECODABLE",
     "OPERATOR_ENDED",
+    "PLAN_STUCK",
     "LEGACY_ERROR",
     "PLAN_INVALID",
 ]

@@ -7,7 +7,19 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 
-from fencepost import admission, attempts, lanes, ledger, recovery, retention, shared, steps, suspension, terminal
+from fencepost import (
+    admission,
+    attempts,
+    lanes,
+    ledger,
+    plans,
+    recovery,
+    retention,
+    shared,
+    steps,
+    suspension,
+    terminal,
+)
 from fencepost.admission import Admitted, Launch
 from fencepost.attempts import Claimed
 from fencepost.db import Database
@@ -75,6 +87,7 @@ async def walk(db: Database) -> None:
     await _odd_ends(db, admit, claim)
     await _tree(db, me, next(requests), await admit("tree"))
     await _from_sql(db)
+    await _plan(db, me, lane.lane, requests)
     await _looks(db, lane.lane)
     assert (await attempts.sleep(db, me, lane.lane, asleep=True)).startswith("fp_")
     assert (await recovery.beat(db, me, answered=0, held=[], dead=[], patience=30)).buried is False
@@ -163,6 +176,47 @@ async def _from_sql(db: Database) -> None:
     assert made["answer"] == "created"
     assert (await db.call("send_signal", made["run_id"], "x"))[0]["send_signal"] == "sent"
     assert (await terminal.end(db, "default", made["run_id"], by="me", reason="r"))[0] == "done"
+
+
+PLAN = """{"name": "p", "max_concurrency": 2, "steps": [
+  {"id": "a", "kind": "command", "needs": [], "handoffs": [], "retry": {"max_attempts": 1, "on": []}, "timeout_ms": null, "on_lost": "replay"},
+  {"id": "b", "kind": "workflow", "needs": [{"step": "a"}], "retry": {"max_attempts": 1, "on": []}, "on_lost": "replay", "workflow": "work",
+   "input": null, "handoffs": [{"id": "i", "input": "i", "step": "a", "output": "o", "mode": "content", "required": true}]}]}"""
+
+
+async def _plan(db: Database, me: uuid.UUID, lane: int, requests: Iterator[int]) -> None:
+    made = await plans.admit(
+        db, org="default", run_id="p1", name="p", lane=lane, release="dev", source="program", definition=PLAN
+    )
+    assert (made.answer, made.rid is not None) == ("created", True)
+    other, carrier = uuid.uuid4(), plans.Carrier("b", "1", 1, "1", "host", "/folder")
+    await attempts.open_incarnation(
+        db, other, lane=lane, name="o", boot_id="b", pid_namespace="1", pid=2, process_start="1", lease_seconds=30,
+        heartbeat_seconds=8,
+    )  # fmt: skip
+    (lost,) = (await attempts.claim(db, other, 1, lane=lane, most=1, cursor="", alone=True, patience=30)).claimed
+    packet = await plans.begin(db, lost.fence, carrier)
+    assert isinstance(packet, str)
+    assert '"step" : "a"' in packet
+    await recovery.close_incarnation(db, other, patience=30)
+    orphans = await attempts.claim_orphans(db, me, next(requests), [lost.fence.rid], root=made.rid, patience=30)
+    assert [one.fence for one in orphans.claimed] == [lost.fence]
+    assert await plans.read_process(db, lost.fence) == (packet, 1, "1", "/folder")
+    assert (await plans.declare_lost(db, "default", "p1", "a", by="me"))[0] == "refused"
+    assert await plans.lose(db, lost.fence, begun=True) == "lost"
+    (again,) = (
+        await attempts.claim(db, me, next(requests), lane=lane, most=1, cursor="", alone=True, patience=30)
+    ).claimed
+    assert isinstance(await plans.begin(db, again.fence, carrier), str)
+    output = '{"outputs": {"o": {"media_type": "text/plain", "size": 1, "digest": "sha256:x", "text": "h"}}}'
+    assert (await terminal.finish(db, again.fence, "completed", output)).status == "completed"
+    result = await plans.read_result(db, "default", "p1", "a", "o")
+    assert result is not None
+    assert (result.text, result.rid) == ("h", made.rid)
+    seen = await plans.read(db, "default", "p1")
+    assert seen is not None
+    assert [step["state"] for step in seen["steps"]] == ["succeeded", "running"]
+    assert (await terminal.cancel(db, "default", "p1", reason="r", grace_ms=1))[1] == "cancelled"
 
 
 async def _looks(db: Database, lane: int) -> None:

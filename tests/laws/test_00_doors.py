@@ -105,11 +105,14 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "ask_mark": ((rid, "s", 1), None),
         "beat": ((NOBODY, 0, [], [], []), '{"buried": true}'),
         "begin_attempts": (([rid], [NOBODY]), "stale"),
+        "begin_steps": (([rid], [NOBODY], none, none, [1], none, ["h"], ["/f"]), "stale"),
         "cancel_run": (("o", "r", "x", 1), "unknown_run"),
         "claim_attempts": ((NOBODY, 1, lane, 1, "", True), "buried"),
+        "claim_orphans": ((NOBODY, 1, [rid], None), "buried"),
         "claim_tree": ((NOBODY, 1, rid, 1), "buried"),
         "ask_shared": ((rid, NOBODY, "s", 1, "", "k", "e", True, None, "w", False), "stale"),
         "close_incarnation": ((NOBODY,), 0),
+        "declare_lost": (("o", "r", "s", "me"), "unknown_run"),
         "defer_attempts": (([rid], [NOBODY], ["capacity"], ["x"], [1]), "stale"),
         "deliver_late": ((rid, NOBODY, "s", 1, True, "1"), "nothing"),
         "end_run": (("o", "r", "me", "x"), "unknown_run"),
@@ -118,6 +121,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "judge_bound": (("o", "r"), False),
         "keep_rows": (([rid], [NOBODY], [1], [0], ["kept"], ["1"]), "stale"),
         "keep_steps": (([rid], [NOBODY], ["step"], ["s"], [1], [""], [True], [True], ["1"]), "stale"),
+        "lose_step": ((rid, NOBODY, True), "stale"),
         "mark_rows": (([rid], [NOBODY], [1], [0]), "stale"),
         "mark_steps": (([rid], [NOBODY], ["s"], [1], [""], [True], none, [False]), "stale"),
         "note_progress": (([rid], [NOBODY], ["x"]), 0),
@@ -150,7 +154,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         said = rows[0]["answer"] if rows and "answer" in rows[0] else rows[0][0] if rows else None
         assert said == answer, door
     assert await tables(admin) == before, "an answer about nobody changes nothing"
-    about_nobody = {"open_incarnation", "sleep_worker", "retain", "admit_run", "read_boundaries", "read_rows"}
+    about_nobody = {"open_incarnation", "sleep_worker", "retain", "admit_run", "admit_plan", "read_boundaries", "read_rows"}
     rest = {d for d in await catalogue.functions(admin) if not d.endswith("_")} - set(asked) - about_nobody
     assert all(door.startswith("read_") for door in rest), f"a door that is not asked here: {rest}"
 

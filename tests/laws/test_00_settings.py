@@ -56,15 +56,23 @@ def test_every_setting_is_read_from_its_variable_and_trimmed() -> None:
             "FENCEPOST_RELEASE": " 2026.11 ",
             "FENCEPOST_LANE_SUFFIX": " anna ",
             "FENCEPOST_HOME": " ~/data ",
+            "FENCEPOST_FILES": " ~/files ",
             "FENCEPOST_LEASE_SECONDS": " 1.5 ",
             "FENCEPOST_HEARTBEAT_SECONDS": " 0.4\n",
         }
     )
     assert (found.database_url, found.listen_url) == (URL, "postgres:///app?host=/run/postgresql")
     assert (found.schema, found.release, found.lane_suffix) == ("Wörk flows", "2026.11", "anna")
-    assert found.home == Path.home() / "data"
+    assert (found.home, found.files) == (Path.home() / "data", Path.home() / "files")
     assert (found.lease_seconds, found.heartbeat_seconds) == (1.5, 0.4)
     assert set(found.origins.values()) == {"environment"}
+
+
+def test_files_of_plans_are_found_by_every_worker_of_a_host() -> None:
+    """70.10 Beside the embedded database; with one of somebody else's, in one place for all workers of a user, wherever they start."""
+    assert read_settings({"XDG_STATE_HOME": "/state"}).files == Path(".fencepost/files")
+    assert read_settings({"XDG_STATE_HOME": "/state"}, dsn=URL).files == Path("/state/fencepost/files")
+    assert read_settings({"FENCEPOST_DATABASE_URL": URL}).files == Path.home() / ".local/state/fencepost/files"
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n ", "\u00a0"], ids=ascii)
@@ -99,6 +107,7 @@ def test_an_argument_wins_over_the_environment() -> None:
         "release": "argument",
         "lane_suffix": "argument",
         "home": "argument",
+        "files": "default",
         "lease_seconds": "environment",
         "heartbeat_seconds": "default",
     }
@@ -114,6 +123,7 @@ def test_everything_wrong_is_named_at_once() -> None:
             "FENCEPOST_RELEASE": "r\x1b1",
             "FENCEPOST_LANE_SUFFIX": "x" * 201,
             "FENCEPOST_HOME": "~nobody-of-that-name/x",
+            "FENCEPOST_FILES": "~nobody-of-that-name/y",
             "FENCEPOST_LEASE_SECONDS": "soon",
             "FENCEPOST_HEARTBEAT_SECONDS": "-1",
         }

@@ -54,14 +54,12 @@ async def test_a_launch_has_the_policy_of_its_source(
     assert stored == (priority, bound)
 
 
-async def test_callers_may_override_the_policy_and_the_kind_changes_nothing(
-    db: Database, admin: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_callers_may_override_the_policy(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
     """30.7 Also by the longest wait for a sandbox, as the table holds it."""
     await clock.set(NOON)
-    made = await admit(db, source="api", priority=-7, claim_ms=60_000, kind="plan")
+    made = await admit(db, source="api", priority=-7, claim_ms=60_000)
     assert await look(admin, made.rid, "priority", f"claim_by = '{NOON}'::timestamptz + interval '1 min'") == (-7, True)
-    plain = await admit(db, source="cron", kind="plan")
+    plain = await admit(db, source="cron")
     assert await look(admin, plain.rid, "priority") == -10
     unbound = await admit(db, source="api", claim_ms=-1)
     assert await look(admin, unbound.rid, "claim_by") is None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from fencepost import attempts, limits, notes, plans
+from fencepost import attempts, limits, notes
 from fencepost.attempts import Claim
 from fencepost.db import Database
 from fencepost.errors import DatabaseUnavailable
@@ -148,7 +148,7 @@ class Claims:
         request, rids = self.answered + 1, self._orphans
         while True:
             try:
-                claim = await plans.claim_orphans(
+                claim = await attempts.claim_orphans(
                     self._db, self._incarnation, request, rids, root=self._only, patience=self._lease
                 )
                 break

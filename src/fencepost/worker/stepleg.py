@@ -26,7 +26,6 @@ from fencepost.worker.commands import Completed, Dead, Ended, Failed, LaunchRefu
 HOST_TROUBLE_SECONDS: Final = 5.0  # before somebody tries again what this host could not start
 STORE_PAUSE_SECONDS: Final = (0.5, 15.0)  # first and longest, between two tries to keep an output
 _LEFT: Final = {"lost": "stale", "stopping": "stopped"}
-_BECAME: Final = {"replay": "retrying", "given_back": "given_back", "stale": "stale"}
 
 
 class Workshop:
@@ -34,8 +33,8 @@ class Workshop:
 
     def __init__(self, db: Database, files: Path) -> None:
         self.db = db
-        self.attempts = files / "attempts"
-        self.store = Store(files / "store")
+        self.attempts = files.absolute() / "attempts"
+        self.store = Store(files.absolute() / "store")
         self._installation: str | None = None
 
     async def name(self, fence: Fence) -> str:
@@ -186,12 +185,12 @@ class StepLeg:
 
     async def _lost(self, ended: Dead | NotStarted) -> str:
         notes.say("a process is gone and left no word", level=logging.WARNING, run=self.claimed.id, why=ended.reason)
-        became = await plans.lose(self.workshop.db, self.fence, begun=isinstance(ended, Dead))
-        return _BECAME.get(became, became)
+        return await plans.lose(self.workshop.db, self.fence, begun=isinstance(ended, Dead))
 
     async def _leave(self) -> str:
         """Nothing more is told here. Where the fence is dead nobody will adopt the process: it is stopped (law 70.11)."""
-        assert self._supervised is not None and self._aborted is not None
+        assert self._supervised is not None
+        assert self._aborted is not None
         if self._aborted[0] == "lost":
             with contextlib.suppress(Exception):
                 if await plans.read_process(self.workshop.db, self.fence) is None:
