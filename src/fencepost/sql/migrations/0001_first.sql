@@ -3122,7 +3122,7 @@ declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fen
 begin
   if v_held[1].how = 'stale' then         -- this fence's own word, asked again (00.3)
     return coalesce((select a.ended from fencepost.attempt a where a.rid = _rid and a.fence = _fence
-                        and (a.ended, a.reason) in (('lost', 'process_gone'), ('given_back', 'never_ran'))), 'stale');
+                        and (a.ended = 'lost' or a.ended = 'given_back' and a.reason = 'never_ran')), 'stale');
   end if;
   if v_held[1].how <> 'held' then return v_held[1].how; end if;
   if _begun then
