@@ -2190,7 +2190,7 @@ create function fencepost.input_(_rid bigint, _no integer, _spec jsonb) returns 
 declare v_handed jsonb;
 begin
   select jsonb_object_agg(h.input, h.value) into v_handed from (
-    select h->>'input' as input, case h->>'mode' when 'content' then coalesce(h->'value', to_jsonb(h->>'text')) else h end as value
+    select h->>'input' as input, case h->>'mode' when 'content' then coalesce(h->'value', to_jsonb(h->>'text')) when 'quote' then h else h - 'text' end as value
       from jsonb_array_elements(fencepost.handed_(_rid, _no)) h) h;
   if v_handed is null then return coalesce(_spec->'input', 'null')::text; end if;
   return (case jsonb_typeof(_spec->'input') when 'object' then _spec->'input' else '{}' end || v_handed)::text;
@@ -2204,7 +2204,7 @@ begin
              'mode', case when o.name is null then 'none' else b.mode end,
              'source', case when o.name is not null then jsonb_build_object('run', c.id, 'step', s.id, 'output', b.output) end,
              'media_type', o.media_type, 'size', o.size, 'digest', o.digest, 'place', o.place,
-             'text', case when b.mode in ('quote', 'content') then o.text end,
+             'text', o.text,
              'value', case when b.mode = 'content' and o.media_type = 'application/json' then o.text::jsonb end,
              'reason', case when o.name is null then format('step %s has no output %s; it %s', s.id, b.output, case s.state when 'skipped' then 'was skipped' when 'cancelled' then 'was cancelled' else s.state end) end)) order by b.id), '[]')
       from fencepost.binding b
