@@ -1,11 +1,13 @@
 """Fixtures of the law tests."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fencepost import App
 from fencepost.db import Database
+from tests.attempts_here import Place
 from tests.legs import Driver, Effects
 from tests.support_invariants import lawful
 
@@ -27,3 +29,11 @@ def driver(db: Database, app: App) -> Driver:
 def effects(tmp_path: Path) -> Effects:
     """What author code did, counted outside the database."""
     return Effects(tmp_path / "effects")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Place]:
+    """Attempts of commands on this host, without a database."""
+    place = Place(tmp_path / "here")
+    yield place
+    place.end()

@@ -55,6 +55,8 @@ def refusal(error: Exception) -> str:
     """Why it cannot be launched, in plain words."""
     if isinstance(error, OSError):
         return clip(f"the attempt's folder could not be made ready: {error.strerror or said(error)}", 2000)
+    if isinstance(error, KeyError):
+        return clip(f"a template asks for {error.args[0]!r}, which this try was not given", 2000)
     return clip(said(error), 2000)
 
 

@@ -21,6 +21,7 @@ from fencepost.worker.commands.reports import Dead, Ended, NotStarted
 
 LOOK_SECONDS: Final = 1.0  # between two looks at what tells nobody of its end
 
+_left: Final[list[subprocess.Popen[bytes]]] = []
 _SCRIPT: Final = Path(runner.__file__).with_name("alone.py")
 
 
@@ -68,6 +69,8 @@ class Supervised:
         """Watch no longer. What was let go goes on without us; what was not ends with nothing run."""
         self._hang_up()
         self._forget()
+        if self._child is not None and self._child.poll() is None:
+            _left.append(self._child)  # reaped when the next one starts
 
     # -- the process
 
@@ -144,6 +147,7 @@ async def start(root: Path, name: str) -> Supervised:
 
 
 def _start(root: Path, name: str) -> Supervised:
+    _left[:] = [child for child in _left if child.poll() is None]
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = root.resolve() / name
     folder.mkdir(mode=0o700)
