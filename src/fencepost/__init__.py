@@ -17,6 +17,8 @@ from fencepost.errors import (
     FencepostError,
     LaunchConflict,
     LaunchRefused,
+    PlanFault,
+    PlanInvalid,
     RunCancelled,
     RunFailed,
     RunNotFound,
@@ -29,6 +31,7 @@ from fencepost.errors import (
 
 if TYPE_CHECKING:
     from fencepost.client import Client, Handle
+    from fencepost.planning import Plan, PlanStep, StepRetry, file, returned, stdout
     from fencepost.sources import ArrowFile, Csv, JsonLines, Parquet
     from fencepost.worker.answers import Answer, NoAnswer, Said
     from fencepost.worker.context import Context
@@ -56,6 +59,10 @@ __all__ = [
     "MappedTable",
     "NoAnswer",
     "Parquet",
+    "Plan",
+    "PlanFault",
+    "PlanInvalid",
+    "PlanStep",
     "Retry",
     "RunCancelled",
     "RunFailed",
@@ -67,15 +74,25 @@ __all__ = [
     "Step",
     "StepFailed",
     "StepOutcomeUnknown",
+    "StepRetry",
     "TimedOut",
     "Unknown",
     "Workflow",
+    "file",
+    "returned",
+    "stdout",
     "step_key",
 ]
 
 _LATER = {
     "Client": "fencepost.client",
     "Handle": "fencepost.client",
+    "Plan": "fencepost.planning",
+    "PlanStep": "fencepost.planning",
+    "StepRetry": "fencepost.planning",
+    "file": "fencepost.planning",
+    "returned": "fencepost.planning",
+    "stdout": "fencepost.planning",
     "ArrowFile": "fencepost.sources",
     "Csv": "fencepost.sources",
     "JsonLines": "fencepost.sources",

@@ -122,10 +122,10 @@ def _name_cycle(faults: Faults, drafts: Sequence[Draft], needs: Sequence[Sequenc
     while len(cycle) == 1 or cycle[-1] != start:
         cycle.append(came[cycle[-1]])
     cycle.reverse()
-    names = [str(drafts[place].id) for place in cycle]
+    names = [repr(drafts[place].id) for place in cycle]
     if len(names) > CYCLE_SHOWN:
-        names = [*names[: CYCLE_SHOWN - 2], f"… ({len(names) - CYCLE_SHOWN + 1} more)", names[-2], names[-1]]
-    said = ", which needs ".join(repr(name) for name in names)
+        names = [*names[: CYCLE_SHOWN - 2], f"… ({len(names) - CYCLE_SHOWN} more)", names[-2], names[-1]]
+    said = ", which needs ".join(names)
     second = drafts[cycle[1]].id
     n = next(n for n, need in drafts[start].needs if need.step == second)
     faults.add((*drafts[start].at, "needs", n), f"is part of a cycle: {said}; take one of these needs away")
@@ -149,7 +149,7 @@ def _handoffs(
             if source is None:
                 faults.add(at, f"there is no step {clip(handoff.step, 100)!r}{faults.like(handoff.step, index)}")
                 continue
-            if source == draft.place:
+            if handoff.step == draft.id:
                 faults.add(at, "is an output of the step itself: take one of an earlier step")
                 continue
             if source not in near:

@@ -76,9 +76,8 @@ class Table:
     def known(self, keys: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> set[str]:
         """Name every key that means nothing here; the known ones that were most likely meant. `elsewhere`: key -> where it belongs."""
         known, meant = list(keys), set[str]()
-        for key in self.values:
-            if key in known:
-                continue
+        odd = self.values.keys() - known
+        for key in [key for key in self.values if key in odd] if odd else ():
             if elsewhere and key in elsewhere:
                 self.fault(key, f"is for {elsewhere[key]}: take it out")
                 continue

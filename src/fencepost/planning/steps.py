@@ -28,6 +28,8 @@ OWNERS: Final = {
     for key in EVERY
     if key not in COMMON
 }
+KEYS: Final = {kind: COMMON + own for kind, own in OWN.items()}
+FOREIGN: Final = {kind: {key: OWNERS[key] for key in OWNERS if key not in own} for kind, own in OWN.items()}
 FUNCTION: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
@@ -53,7 +55,7 @@ def draft(faults: Faults, place: int, raw: object, resolve: Resolve | None) -> D
     if table is None:
         return Draft(place, None, [], [], None, None)
     kind, keys = _kind(table)
-    meant = table.known(keys, None if kind is None else {key: OWNERS[key] for key in OWNERS if key not in keys})
+    meant = table.known(keys, None if kind is None else FOREIGN[kind])
     if kind is None and not any(table.values.get(one) is not None or one in meant for one in OWN):
         table.faults.add(table.at, "does nothing: give it one of command, python or workflow")
     id_ = table.name("id")
@@ -77,7 +79,7 @@ def _kind(table: Table) -> tuple[str | None, tuple[str, ...]]:
     """What a step does, and the keys it may have for that."""
     given = [kind for kind in OWN if table.values.get(kind) is not None]
     if len(given) == 1:
-        return given[0], COMMON + OWN[given[0]]
+        return given[0], KEYS[given[0]]
     for kind in given[1:]:
         table.fault(kind, f"cannot stand beside {given[0]}: a step does one thing; make two steps of it")
     return None, EVERY
