@@ -79,14 +79,19 @@ begin
                   when x.outcome not in ('lost', 'cancelled') and s.spec->'retry'->'on' ? x.outcome and s.try < (s.spec->'retry'->>'max_attempts')::integer
                     then case when fencepost.delay_(s.spec->'retry', s.try) > 0 then 'waiting' else 'ready' end
                   else 'failed' end as becomes,
-             fencepost.delay_(s.spec->'retry', s.try) as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
+             case when x.outcome <> 'success' then fencepost.delay_(s.spec->'retry', s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
         from unnest(_ended) c(rid)
         cross join lateral (select s.* from fencepost.step s where s.child = c.rid and s.state in ('running', 'unknown') and s.rid = _rid limit 1) s
         cross join lateral (select o.* from fencepost.outcome o where o.rid = c.rid limit 1) o
-        cross join lateral (select fencepost.outcome_(o.status, o.error) as outcome) x),
+        cross join lateral (select case o.status when 'completed' then 'success' else fencepost.outcome_(o.status, o.error) end as outcome) x),
     w as (insert into fencepost.result (rid, step, name, media_type, size, digest, text, place, child, at)
-          select _rid, e.no, r.name, r.media_type, r.size, r.digest, r.text, r.place, e.child, _now from e cross join lateral fencepost.results_(e.kind, e.output) r
-           where e.becomes = 'succeeded'),
+          -- A workflow's own output is its one result.
+          select _rid, e.no, 'result', 'application/json', octet_length(x.output), 'sha256:' || encode(sha256(convert_to(x.output, 'UTF8')), 'hex'), x.output, null,
+                 e.child, _now from e cross join lateral (select coalesce(e.output, 'null') as output) x
+           where e.becomes = 'succeeded' and e.kind = 'workflow'
+          union all
+          select _rid, e.no, r.key, r.value->>'media_type', (r.value->>'size')::bigint, r.value->>'digest', r.value->>'text', r.value->>'place', e.child, _now
+            from e cross join lateral json_each(e.output::json->'outputs') r where e.becomes = 'succeeded' and e.kind <> 'workflow'),
     u as (update fencepost.step s
              set state = e.becomes, outcome = e.outcome, reason = case when e.becomes <> 'succeeded' then left(coalesce(e.message, e.outcome), 1000) end,
                  due_at = case e.becomes when 'waiting' then e.ended_at + e.delay_ms * interval '1 ms' end,
@@ -104,19 +109,6 @@ begin
     into v_done, v_types, v_data from e;
   perform fencepost.plan_events_(_rid, v_types, v_data, _now);
   return v_done;
-end $law$;
-
--- The named outputs that a child run ended with. A workflow's own output is its one result.
-create function fencepost.results_(_kind text, _output text) returns table (name text, media_type text, size bigint, digest text, text text, place text)
-language plpgsql immutable as $law$
-begin
-  if _kind = 'workflow' then
-    return query select 'result', 'application/json', octet_length(x.output)::bigint, 'sha256:' || encode(sha256(convert_to(x.output, 'UTF8')), 'hex'), x.output, null::text
-      from (select coalesce(_output, 'null') as output) x;
-  else
-    return query select o.key, o.value->>'media_type', (o.value->>'size')::bigint, o.value->>'digest', o.value->>'text', o.value->>'place'
-      from json_each(_output::json->'outputs') o;
-  end if;
 end $law$;
 
 -- 70.3. What the ends of these steps mean to those that need them, wave by wave.
@@ -214,6 +206,7 @@ end $law$;
 create function fencepost.input_(_rid bigint, _no integer, _spec jsonb) returns text language plpgsql stable as $law$
 declare v_handed jsonb;
 begin
+  if jsonb_array_length(_spec->'handoffs') = 0 then return coalesce(_spec->'input', 'null')::text; end if;
   select jsonb_object_agg(h.input, h.value) into v_handed from (
     select h->>'input' as input, case h->>'mode' when 'content' then coalesce(h->'value', to_jsonb(h->>'text')) when 'quote' then h else h - 'text' end as value
       from jsonb_array_elements(fencepost.handed_(_rid, _no)) h) h;
