@@ -123,6 +123,7 @@ class Shop:
         self.environ |= {
             "FENCEPOST_LEASE_SECONDS": "9",
             "FENCEPOST_HEARTBEAT_SECONDS": "0.5",
+            "FENCEPOST_FILES": str(place / "files"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         if dsn is not None:

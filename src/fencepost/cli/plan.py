@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "run": "fencepost.cli.plan_run:run",
     "show": "fencepost.cli.plan_show:show",
     "output": "fencepost.cli.plan_output:output",
+    "resolve": "fencepost.cli.plan_resolve:resolve",
     "lost": "fencepost.cli.plan_lost:lost",
 }
 

@@ -104,7 +104,7 @@ def _chunks(place: Place, found: Result) -> Generator[bytes]:
     from fencepost.store import Store, StoreFailed
 
     try:
-        yield from Store(place.settings.home / "store").chunks(found.place or "")
+        yield from Store(place.settings.files / "store").chunks(found.place or "")
     except StoreFailed as error:
         raise _damaged(str(error)) from None
 

@@ -177,12 +177,14 @@ async def _follow(place: Place, client: Client, order: Order, handle: Handle[Any
 def _result(doc: dict[str, Any], *, as_json: bool) -> None:
     """The object on stdout, or how it stands in words: on stderr what went wrong, on stdout what there is to read."""
     from fencepost.cli.plan_documents import plan_object
-    from fencepost.cli.plan_showing import STATES, results, why
+    from fencepost.cli.plan_showing import STATES, remedy, results, why
     from fencepost.explain import part
 
     for step in doc["steps"]:
         if step["state"] in {"failed", "unknown"}:
-            say.words(say.clean(f"{step['id']}: {step['state']}: {why(step, doc['org'])}"))
+            say.words(say.clean(f"{step['id']}: {step['state']}: {why(step)}"))
+        if step["state"] == "unknown":
+            say.words(say.clean(f"  {remedy(step, doc['run_id'], doc['org'])}"))
     if as_json:
         say.data(plan_object(doc))
         return

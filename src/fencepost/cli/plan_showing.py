@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -29,8 +30,11 @@ def show_lines(doc: Document) -> Iterator[str]:
     yield f"{'steps:':<14}" + ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
     yield ""
     yield from _table([COLUMNS, *(_row(step, doc["now"]) for step in doc["steps"])])
-    words = ((step["id"], why(step, doc["org"])) for step in doc["steps"])
+    words = ((step["id"], why(step)) for step in doc["steps"])
     yield from _block("why", (each for each in words if each[1]))
+    yield from _block("resolve with", (
+        (step["id"], remedy(step, doc["run_id"], doc["org"])) for step in doc["steps"] if step["state"] == "unknown"
+    ))  # fmt: skip
     yield from _block("children", ((step["id"], step["child"]) for step in doc["steps"] if step.get("child")))
     yield from _block("results", _results(doc))
 
@@ -49,14 +53,24 @@ def _results(doc: Document) -> Iterator[tuple[str, str]]:
             yield f"{step['id']}.{name}", f"{output['size']:>9,} bytes  {digest}…  {output['media_type']}"
 
 
-def why(step: Document, org: str) -> str:
-    """Why a step stands where it stands, where that needs words; of an unknown one, who is asked."""
+def why(step: Document) -> str:
+    """Why a step stands where it stands, where that needs words."""
     said = str(error_of(step.get("error")).get("message") or step.get("reason") or "")
     if step["state"] == "unknown":
-        return "nobody knows what became of it: " + command({"org": org, "run_id": step["child"]}, "explain")
+        return "nobody knows what became of it" + (f" ({said})" if said else "")
     if step["state"] == "waiting":
         return f"tries again at {instant(step['due_at'])}" + (f", after: {said}" if said else "")
     return said
+
+
+def remedy(step: Document, run: str, org: str) -> str:
+    """What a person types for an unknown step."""
+    if step["kind"] == "workflow":
+        return command({"org": org, "run_id": step["child"]}, "explain")
+    named = " ".join(shlex.quote(each) for each in (run, step["id"]))
+    return f"fencepost plan resolve {named} completed|failed|again" + (
+        "" if org == "default" else f" --org {shlex.quote(org)}"
+    )
 
 
 def elapsed(step: Document, now: str) -> str:
