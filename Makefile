@@ -13,7 +13,7 @@ PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-enrich test check format laws races crash bench docs mutants lock clean
+.PHONY: help demo demo-enrich demo-plans test check format laws races crash bench docs mutants lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ demo: $(VENV)/.runtime ## real data through real workers that are killed half-wa
 
 demo-enrich: $(VENV)/.runtime ## three paid services over real airports, a worker killed in the middle; nobody is paid twice
 	@$(PY) -m examples.enrich $(ARGS)
+
+demo-plans: $(VENV)/.runtime ## release notes from real git history and three agents' research, killed in the middle; every result is kept once
+	@$(PY) -m examples.plans $(ARGS)
 
 test: $(VENV)/.dev ## every test but the long campaigns; ARGS goes to pytest
 	@$(PYTEST) -n $(JOBS) tests $(ARGS)
