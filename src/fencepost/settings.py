@@ -196,7 +196,8 @@ class _Reading:
 
     def files(self) -> Path:
         """With a database of somebody else's all workers of a user on a host find one place, wherever they are started."""
-        default = f"{self._state}/fencepost/files" if "database_url" in self._given else ".fencepost/files"
+        embedded = f"{self._given.get('home', '.fencepost')}/files"
+        default = f"{self._state}/fencepost/files" if "database_url" in self._given else embedded
         return self.folder("files", default)
 
     def seconds(self, word: str, default: float) -> float:

@@ -71,6 +71,7 @@ def test_every_setting_is_read_from_its_variable_and_trimmed() -> None:
 def test_files_of_plans_are_found_by_every_worker_of_a_host() -> None:
     """70.10 Beside the embedded database; with one of somebody else's, in one place for all workers of a user, wherever they start."""
     assert read_settings({"XDG_STATE_HOME": "/state"}).files == Path(".fencepost/files")
+    assert read_settings({"FENCEPOST_HOME": "~/data"}).files == Path.home() / "data/files"
     assert read_settings({"XDG_STATE_HOME": "/state"}, dsn=URL).files == Path("/state/fencepost/files")
     assert read_settings({"FENCEPOST_DATABASE_URL": URL}).files == Path.home() / ".local/state/fencepost/files"
 
