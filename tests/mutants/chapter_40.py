@@ -42,8 +42,8 @@ MUTANTS = [
     Mutant(
         "what is locked elsewhere is not held",
         ATTEMPTS,
-        "when not (i.rid = any (v_locked)) or",
-        "when false and",
+        "when v_missed and (not",
+        "when false and (not",
         LOCKED,
     ),
     Mutant(

@@ -29,18 +29,19 @@ create type fencepost.held_ as (
 -- younger than the lock. `how`: held · stale · again (locked by somebody else: in a batch nobody waits for one item).
 -- `_also` are further runs to lock in the same order (parents).
 create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
-declare v_locked bigint[]; v_want bigint[] := _rids || _also;
+declare v_locked bigint[]; v_want bigint[] := _rids || _also; v_missed boolean := false;
 begin
   if _rids[1] = all (_rids) then          -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
     v_locked := array(select l.rid from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l);
+    v_missed := exists (select from fencepost.task t where t.rid = any (v_want) and not (t.rid = any (v_locked)));
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
              case when t.fence is null or t.fence is distinct from i.fence then 'stale'
-                  when not (i.rid = any (v_locked)) or (t.parent is not null and _also <> '{}'
+                  when v_missed and (not (i.rid = any (v_locked)) or t.parent is not null and _also <> '{}'
                             and exists (select from fencepost.ancestors_(array[i.rid]) a(rid) where not (a.rid = any (v_locked)))) then 'again'
                   else 'held' end,
              t.state, t.number, t.seq, t.holder, t.claimed_at, t.begun, t.parent, t.losses)::fencepost.held_ order by i.ord)

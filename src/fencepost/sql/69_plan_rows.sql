@@ -3,7 +3,7 @@
 -- LAW    00.2   every shape of a step that is not legal is impossible
 --        70.4   more child runs than `most` are impossible
 --        70.6   the key of `result` is "a step has at most one, immutable"
--- OWNS   plan, step, edge, binding, result, handoff, process
+-- OWNS   plan, step, definition, edge, binding, result, handoff, process
 
 create table fencepost.plan (
   rid       bigint primary key,
@@ -35,6 +35,7 @@ create table fencepost.step (
   id         text not null,
   kind       text not null,
   state      text not null,
+  ready      boolean not null generated always as (state = 'ready') stored,  -- what an index names, so that other moves are no index's business
   needs      integer not null,              -- dependencies that have not ended
   try        integer not null default 0,
   child      bigint,                        -- the run of its newest try
@@ -43,14 +44,21 @@ create table fencepost.step (
   reason     text,
   started_at timestamptz,
   ended_at   timestamptz,
-  spec       jsonb not null,
   primary key (rid, no),
   unique (rid, id),
   check (fencepost.is_step_(kind, state, needs, try, child, due_at, outcome, ended_at))
 ) with (fillfactor = 70);
-create index step_ready on fencepost.step (rid, no) where state = 'ready';
-create index step_due on fencepost.step (rid, due_at) where state = 'waiting';
-create index step_child on fencepost.step (child) where state in ('running', 'unknown');
+create index step_ready on fencepost.step (rid, no) where ready;
+create index step_due on fencepost.step (rid, due_at) where due_at is not null;
+create index step_child on fencepost.step (child) where child is not null;
+
+-- The step as it was written: never rewritten, so it stands apart from the row that is.
+create table fencepost.definition (
+  rid  bigint not null,
+  no   integer not null,
+  spec jsonb not null,
+  primary key (rid, no)
+);
 
 create table fencepost.edge (
   rid      bigint not null,

@@ -58,7 +58,7 @@ begin
   if not found then return true; end if;
   if _ended <> '{}' then v_done := v_done || fencepost.record_(_rid, _ended, t.state = 'cancelling', _now); end if;
   if t.state = 'cancelling' then return true; end if;    -- it ends when its last child has (let_go_)
-  update fencepost.step s set state = 'ready', due_at = null where s.rid = _rid and s.state = 'waiting' and s.due_at <= _now;
+  update fencepost.step s set state = 'ready', due_at = null where s.rid = _rid and s.due_at <= _now;
   loop
     perform fencepost.follow_(_rid, v_done, _now);
     v_done := fencepost.start_steps_(_rid, _now);
@@ -76,14 +76,15 @@ begin
       select s.no, s.id, s.kind, s.try, s.child, s.state as was, o.output, o.ended_at, x.outcome,
              case when x.outcome = 'success' then 'succeeded'
                   when _cancelling then case x.outcome when 'cancelled' then 'cancelled' else 'failed' end
-                  when x.outcome not in ('lost', 'cancelled') and s.spec->'retry'->'on' ? x.outcome and s.try < (s.spec->'retry'->>'max_attempts')::integer
-                    then case when fencepost.delay_(s.spec->'retry', s.try) > 0 then 'waiting' else 'ready' end
+                  when x.outcome not in ('lost', 'cancelled') and d.retry->'on' ? x.outcome and s.try < (d.retry->>'max_attempts')::integer
+                    then case when fencepost.delay_(d.retry, s.try) > 0 then 'waiting' else 'ready' end
                   else 'failed' end as becomes,
-             case when x.outcome <> 'success' then fencepost.delay_(s.spec->'retry', s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
+             case when x.outcome <> 'success' then fencepost.delay_(d.retry, s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
         from unnest(_ended) c(rid)
         cross join lateral (select s.* from fencepost.step s where s.child = c.rid and s.state in ('running', 'unknown') and s.rid = _rid limit 1) s
         cross join lateral (select o.* from fencepost.outcome o where o.rid = c.rid limit 1) o
-        cross join lateral (select case o.status when 'completed' then 'success' else fencepost.outcome_(o.status, o.error) end as outcome) x),
+        cross join lateral (select case o.status when 'completed' then 'success' else fencepost.outcome_(o.status, o.error) end as outcome) x
+        left join lateral (select d.spec->'retry' as retry from fencepost.definition d where x.outcome <> 'success' and d.rid = _rid and d.no = s.no limit 1) d on true),
     w as (insert into fencepost.result (rid, step, name, media_type, size, digest, text, place, child, at)
           -- A workflow's own output is its one result.
           select _rid, e.no, 'result', 'application/json', octet_length(x.output), 'sha256:' || encode(sha256(convert_to(x.output, 'UTF8')), 'hex'), x.output, null,
@@ -148,7 +149,7 @@ declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[
 begin
   select x.* into p from fencepost.plan x where x.rid = _rid;
   if p.flying >= p.most then return '{}'; end if;
-  v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.state = 'ready' order by s.no limit p.most - p.flying);
+  v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.ready order by s.no limit p.most - p.flying);
   if v_nos = '{}' then return '{}'; end if;
   v_bad := array(select distinct b.target from fencepost.binding b where b.rid = _rid and b.target = any (v_nos) and b.required and b.mode <> 'none'
                     and not exists (select from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output));
@@ -160,8 +161,9 @@ begin
   select x.priority into v_priority from fencepost.policy x where x.source = 'async_child';
   with s as materialized (
       select nextval('fencepost.run_rid_seq') as child, s.* from (
-        select s.no, s.id, s.kind, s.try + 1 as try, s.spec from unnest(v_nos) v(no)
-         cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s order by s.no) s),
+        select s.no, s.id, s.kind, s.try + 1 as try, d.spec from unnest(v_nos) v(no)
+         cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s
+         cross join lateral (select d.spec from fencepost.definition d where d.rid = _rid and d.no = v.no limit 1) d order by s.no) s),
     i as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, on_lost, parent, key_root, submitted_at)
           overriding system value
           select s.child, r.org, r.id || '/' || s.id || '/' || s.try, case s.kind when 'workflow' then 'workflow' else 'step' end,
@@ -246,8 +248,8 @@ begin
       array[case when p.failed > 0 then fencepost.plan_error_(_rid, p.failed) end], 'finished', _now);
     return;
   end if;
-  select min(s.due_at) into v_due from fencepost.step s where s.rid = _rid and s.state = 'waiting';
-  v_ready := p.flying < p.most and exists (select from fencepost.step s where s.rid = _rid and s.state = 'ready');
+  select min(s.due_at) into v_due from fencepost.step s where s.rid = _rid and s.due_at is not null;
+  v_ready := p.flying < p.most and exists (select from fencepost.step s where s.rid = _rid and s.ready);
   v_stuck := p.flying = 0 and v_due is null and not v_ready;
   if p.unknown > 0 and p.unknown = p.flying and v_due is null and not v_ready then
     if t.state = 'parked' then

@@ -35,20 +35,21 @@ begin
   insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, v_now, 'run.admitted');
   insert into fencepost.plan (rid, most, steps, open) values (v_rid, (v_plan->>'max_concurrency')::integer, v_steps,
     v_steps - (select count(*) from jsonb_array_elements(v_plan->'steps') s(spec) where (s.spec->>'initially_skipped')::boolean));
-  insert into fencepost.step (rid, no, id, kind, state, needs, outcome, reason, ended_at, spec)
+  insert into fencepost.definition (rid, no, spec) select v_rid, s.no, s.spec from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no);
+  insert into fencepost.step (rid, no, id, kind, state, needs, reason, ended_at)
   select v_rid, s.no, s.spec->>'id', s.spec->>'kind',
-         case when (s.spec->>'initially_skipped')::boolean then 'skipped' when s.needs = 0 then 'ready' else 'blocked' end, s.needs, null,
-         case when (s.spec->>'initially_skipped')::boolean then 'initially_skipped' end, case when (s.spec->>'initially_skipped')::boolean then v_now end, s.spec
+         case when (s.spec->>'initially_skipped')::boolean then 'skipped' when s.needs = 0 then 'ready' else 'blocked' end, s.needs,
+         case when (s.spec->>'initially_skipped')::boolean then 'initially_skipped' end, case when (s.spec->>'initially_skipped')::boolean then v_now end
     from (select s.no, s.spec, coalesce(jsonb_array_length(s.spec->'needs'), 0) as needs from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no)) s;
   insert into fencepost.edge (rid, source, target, optional)
   select v_rid, f.no, s.no, coalesce((n.value->>'optional')::boolean, false)
-    from fencepost.step s cross join jsonb_array_elements(s.spec->'needs') n(value)
+    from fencepost.definition s cross join jsonb_array_elements(s.spec->'needs') n(value)
     cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = n.value->>'step' limit 1) f
    where s.rid = v_rid;
   get diagnostics v_edges = row_count;
   insert into fencepost.binding (rid, target, id, input, source, output, mode, required, description)
   select v_rid, s.no, h.value->>'id', h.value->>'input', f.no, h.value->>'output', h.value->>'mode', (h.value->>'required')::boolean, coalesce(h.value->>'description', '')
-    from fencepost.step s cross join jsonb_array_elements(s.spec->'handoffs') h(value)
+    from fencepost.definition s cross join jsonb_array_elements(s.spec->'handoffs') h(value)
     cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = h.value->>'step' limit 1) f
    where s.rid = v_rid;
   select coalesce(sum(s.needs), 0) into v_wanted from fencepost.step s where s.rid = v_rid;
@@ -59,9 +60,10 @@ end $law$;
 
 -- What a worker needs to carry out an attempt. Identities, bindings and policy come from here, whatever else it was told (70.9).
 create function fencepost.packet_(_rid bigint, _number integer) returns text language sql stable as $law$
-  select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', s.spec,
+  select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', d.spec,
            'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) h))::text
-    from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid where c.rid = _rid
+    from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid
+    join fencepost.definition d on d.rid = s.rid and d.no = s.no where c.rid = _rid
 $law$;
 
 -- The begun mark of opaque work: its process is recorded first, so that whoever comes later knows whom to ask for (70.10).
@@ -76,7 +78,8 @@ begin
     ord := h.ord; packet := null;
     answer := case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end;
     if answer = 'begun' and not h.begun then
-      select x.rid, x.no, (x.spec->>'timeout_ms')::bigint as timeout_ms into s from fencepost.step x where x.child = h.rid and x.state in ('running', 'unknown');
+      select x.rid, x.no, (d.spec->>'timeout_ms')::bigint as timeout_ms into s
+        from fencepost.step x join fencepost.definition d on d.rid = x.rid and d.no = x.no where x.child = h.rid and x.state in ('running', 'unknown');
       insert into fencepost.process (rid, number, boot_id, pid_namespace, pid, process_start, host, folder, begun_at, ceiling_at)
       values (h.rid, h.number, _boot_ids[h.ord], _pid_namespaces[h.ord], _pids[h.ord], _process_starts[h.ord], left(_hosts[h.ord], 200), _folders[h.ord], v_now,
               v_now + coalesce(s.timeout_ms, 21600000) * interval '1 ms' + interval '60 s')
@@ -138,7 +141,7 @@ create function fencepost.read_plan(_org text, _id text, _busy boolean) returns 
            'counts', (select jsonb_object_agg(c.state, c.n) from (select case when v.ended_at is not null and s.ended_at is null then 'cancelled' else s.state end as state, count(*) as n
                         from fencepost.step s where s.rid = v.rid group by 1) c),
            'steps', (select coalesce(jsonb_agg(jsonb_build_object('id', s.id, 'kind', s.kind, 'state', case when v.ended_at is not null and s.ended_at is null then 'cancelled' else s.state end,
-                       'reason', s.reason, 'outcome', s.outcome, 'needs', s.spec->'needs', 'attempts', s.try, 'started_at', s.started_at, 'ended_at', s.ended_at, 'due_at', s.due_at,
+                       'reason', s.reason, 'outcome', s.outcome, 'needs', (select d.spec->'needs' from fencepost.definition d where d.rid = s.rid and d.no = s.no), 'attempts', s.try, 'started_at', s.started_at, 'ended_at', s.ended_at, 'due_at', s.due_at,
                        'child', c.id, 'child_state', coalesce(o.status, t.state), 'number', coalesce(o.number, t.number), 'error', o.error, 'trouble', t.trouble, 'progress', t.progress,
                        'host', x.host, 'pid', x.pid, 'folder', x.folder, 'ceiling_at', x.ceiling_at,
                        'holder_lives', case when t.holder is not null then exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null) end,

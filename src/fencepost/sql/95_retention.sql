@@ -53,6 +53,7 @@ begin
     delete from fencepost.result o where o.rid = any (v_old);
     delete from fencepost.binding b where b.rid = any (v_old);
     delete from fencepost.edge e where e.rid = any (v_old);
+    delete from fencepost.definition d where d.rid = any (v_old);
     delete from fencepost.step s where s.rid = any (v_old);
     delete from fencepost.plan p where p.rid = any (v_old);
     delete from fencepost.outcome o where o.rid = any (v_old);

@@ -905,18 +905,19 @@ create type fencepost.held_ as (
 -- younger than the lock. `how`: held · stale · again (locked by somebody else: in a batch nobody waits for one item).
 -- `_also` are further runs to lock in the same order (parents).
 create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
-declare v_locked bigint[]; v_want bigint[] := _rids || _also;
+declare v_locked bigint[]; v_want bigint[] := _rids || _also; v_missed boolean := false;
 begin
   if _rids[1] = all (_rids) then          -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
     v_locked := array(select l.rid from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l);
+    v_missed := exists (select from fencepost.task t where t.rid = any (v_want) and not (t.rid = any (v_locked)));
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
              case when t.fence is null or t.fence is distinct from i.fence then 'stale'
-                  when not (i.rid = any (v_locked)) or (t.parent is not null and _also <> '{}'
+                  when v_missed and (not (i.rid = any (v_locked)) or t.parent is not null and _also <> '{}'
                             and exists (select from fencepost.ancestors_(array[i.rid]) a(rid) where not (a.rid = any (v_locked)))) then 'again'
                   else 'held' end,
              t.state, t.number, t.seq, t.holder, t.claimed_at, t.begun, t.parent, t.losses)::fencepost.held_ order by i.ord)
@@ -1858,7 +1859,7 @@ end $law$;
 -- LAW    00.2   every shape of a step that is not legal is impossible
 --        70.4   more child runs than `most` are impossible
 --        70.6   the key of `result` is "a step has at most one, immutable"
--- OWNS   plan, step, edge, binding, result, handoff, process
+-- OWNS   plan, step, definition, edge, binding, result, handoff, process
 
 create table fencepost.plan (
   rid       bigint primary key,
@@ -1890,6 +1891,7 @@ create table fencepost.step (
   id         text not null,
   kind       text not null,
   state      text not null,
+  ready      boolean not null generated always as (state = 'ready') stored,  -- what an index names, so that other moves are no index's business
   needs      integer not null,              -- dependencies that have not ended
   try        integer not null default 0,
   child      bigint,                        -- the run of its newest try
@@ -1898,14 +1900,21 @@ create table fencepost.step (
   reason     text,
   started_at timestamptz,
   ended_at   timestamptz,
-  spec       jsonb not null,
   primary key (rid, no),
   unique (rid, id),
   check (fencepost.is_step_(kind, state, needs, try, child, due_at, outcome, ended_at))
 ) with (fillfactor = 70);
-create index step_ready on fencepost.step (rid, no) where state = 'ready';
-create index step_due on fencepost.step (rid, due_at) where state = 'waiting';
-create index step_child on fencepost.step (child) where state in ('running', 'unknown');
+create index step_ready on fencepost.step (rid, no) where ready;
+create index step_due on fencepost.step (rid, due_at) where due_at is not null;
+create index step_child on fencepost.step (child) where child is not null;
+
+-- The step as it was written: never rewritten, so it stands apart from the row that is.
+create table fencepost.definition (
+  rid  bigint not null,
+  no   integer not null,
+  spec jsonb not null,
+  primary key (rid, no)
+);
 
 create table fencepost.edge (
   rid      bigint not null,
@@ -2033,7 +2042,7 @@ begin
   if not found then return true; end if;
   if _ended <> '{}' then v_done := v_done || fencepost.record_(_rid, _ended, t.state = 'cancelling', _now); end if;
   if t.state = 'cancelling' then return true; end if;    -- it ends when its last child has (let_go_)
-  update fencepost.step s set state = 'ready', due_at = null where s.rid = _rid and s.state = 'waiting' and s.due_at <= _now;
+  update fencepost.step s set state = 'ready', due_at = null where s.rid = _rid and s.due_at <= _now;
   loop
     perform fencepost.follow_(_rid, v_done, _now);
     v_done := fencepost.start_steps_(_rid, _now);
@@ -2051,14 +2060,15 @@ begin
       select s.no, s.id, s.kind, s.try, s.child, s.state as was, o.output, o.ended_at, x.outcome,
              case when x.outcome = 'success' then 'succeeded'
                   when _cancelling then case x.outcome when 'cancelled' then 'cancelled' else 'failed' end
-                  when x.outcome not in ('lost', 'cancelled') and s.spec->'retry'->'on' ? x.outcome and s.try < (s.spec->'retry'->>'max_attempts')::integer
-                    then case when fencepost.delay_(s.spec->'retry', s.try) > 0 then 'waiting' else 'ready' end
+                  when x.outcome not in ('lost', 'cancelled') and d.retry->'on' ? x.outcome and s.try < (d.retry->>'max_attempts')::integer
+                    then case when fencepost.delay_(d.retry, s.try) > 0 then 'waiting' else 'ready' end
                   else 'failed' end as becomes,
-             case when x.outcome <> 'success' then fencepost.delay_(s.spec->'retry', s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
+             case when x.outcome <> 'success' then fencepost.delay_(d.retry, s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
         from unnest(_ended) c(rid)
         cross join lateral (select s.* from fencepost.step s where s.child = c.rid and s.state in ('running', 'unknown') and s.rid = _rid limit 1) s
         cross join lateral (select o.* from fencepost.outcome o where o.rid = c.rid limit 1) o
-        cross join lateral (select case o.status when 'completed' then 'success' else fencepost.outcome_(o.status, o.error) end as outcome) x),
+        cross join lateral (select case o.status when 'completed' then 'success' else fencepost.outcome_(o.status, o.error) end as outcome) x
+        left join lateral (select d.spec->'retry' as retry from fencepost.definition d where x.outcome <> 'success' and d.rid = _rid and d.no = s.no limit 1) d on true),
     w as (insert into fencepost.result (rid, step, name, media_type, size, digest, text, place, child, at)
           -- A workflow's own output is its one result.
           select _rid, e.no, 'result', 'application/json', octet_length(x.output), 'sha256:' || encode(sha256(convert_to(x.output, 'UTF8')), 'hex'), x.output, null,
@@ -2123,7 +2133,7 @@ declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[
 begin
   select x.* into p from fencepost.plan x where x.rid = _rid;
   if p.flying >= p.most then return '{}'; end if;
-  v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.state = 'ready' order by s.no limit p.most - p.flying);
+  v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.ready order by s.no limit p.most - p.flying);
   if v_nos = '{}' then return '{}'; end if;
   v_bad := array(select distinct b.target from fencepost.binding b where b.rid = _rid and b.target = any (v_nos) and b.required and b.mode <> 'none'
                     and not exists (select from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output));
@@ -2135,8 +2145,9 @@ begin
   select x.priority into v_priority from fencepost.policy x where x.source = 'async_child';
   with s as materialized (
       select nextval('fencepost.run_rid_seq') as child, s.* from (
-        select s.no, s.id, s.kind, s.try + 1 as try, s.spec from unnest(v_nos) v(no)
-         cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s order by s.no) s),
+        select s.no, s.id, s.kind, s.try + 1 as try, d.spec from unnest(v_nos) v(no)
+         cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s
+         cross join lateral (select d.spec from fencepost.definition d where d.rid = _rid and d.no = v.no limit 1) d order by s.no) s),
     i as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, on_lost, parent, key_root, submitted_at)
           overriding system value
           select s.child, r.org, r.id || '/' || s.id || '/' || s.try, case s.kind when 'workflow' then 'workflow' else 'step' end,
@@ -2221,8 +2232,8 @@ begin
       array[case when p.failed > 0 then fencepost.plan_error_(_rid, p.failed) end], 'finished', _now);
     return;
   end if;
-  select min(s.due_at) into v_due from fencepost.step s where s.rid = _rid and s.state = 'waiting';
-  v_ready := p.flying < p.most and exists (select from fencepost.step s where s.rid = _rid and s.state = 'ready');
+  select min(s.due_at) into v_due from fencepost.step s where s.rid = _rid and s.due_at is not null;
+  v_ready := p.flying < p.most and exists (select from fencepost.step s where s.rid = _rid and s.ready);
   v_stuck := p.flying = 0 and v_due is null and not v_ready;
   if p.unknown > 0 and p.unknown = p.flying and v_due is null and not v_ready then
     if t.state = 'parked' then
@@ -2312,20 +2323,21 @@ begin
   insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, v_now, 'run.admitted');
   insert into fencepost.plan (rid, most, steps, open) values (v_rid, (v_plan->>'max_concurrency')::integer, v_steps,
     v_steps - (select count(*) from jsonb_array_elements(v_plan->'steps') s(spec) where (s.spec->>'initially_skipped')::boolean));
-  insert into fencepost.step (rid, no, id, kind, state, needs, outcome, reason, ended_at, spec)
+  insert into fencepost.definition (rid, no, spec) select v_rid, s.no, s.spec from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no);
+  insert into fencepost.step (rid, no, id, kind, state, needs, reason, ended_at)
   select v_rid, s.no, s.spec->>'id', s.spec->>'kind',
-         case when (s.spec->>'initially_skipped')::boolean then 'skipped' when s.needs = 0 then 'ready' else 'blocked' end, s.needs, null,
-         case when (s.spec->>'initially_skipped')::boolean then 'initially_skipped' end, case when (s.spec->>'initially_skipped')::boolean then v_now end, s.spec
+         case when (s.spec->>'initially_skipped')::boolean then 'skipped' when s.needs = 0 then 'ready' else 'blocked' end, s.needs,
+         case when (s.spec->>'initially_skipped')::boolean then 'initially_skipped' end, case when (s.spec->>'initially_skipped')::boolean then v_now end
     from (select s.no, s.spec, coalesce(jsonb_array_length(s.spec->'needs'), 0) as needs from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no)) s;
   insert into fencepost.edge (rid, source, target, optional)
   select v_rid, f.no, s.no, coalesce((n.value->>'optional')::boolean, false)
-    from fencepost.step s cross join jsonb_array_elements(s.spec->'needs') n(value)
+    from fencepost.definition s cross join jsonb_array_elements(s.spec->'needs') n(value)
     cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = n.value->>'step' limit 1) f
    where s.rid = v_rid;
   get diagnostics v_edges = row_count;
   insert into fencepost.binding (rid, target, id, input, source, output, mode, required, description)
   select v_rid, s.no, h.value->>'id', h.value->>'input', f.no, h.value->>'output', h.value->>'mode', (h.value->>'required')::boolean, coalesce(h.value->>'description', '')
-    from fencepost.step s cross join jsonb_array_elements(s.spec->'handoffs') h(value)
+    from fencepost.definition s cross join jsonb_array_elements(s.spec->'handoffs') h(value)
     cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = h.value->>'step' limit 1) f
    where s.rid = v_rid;
   select coalesce(sum(s.needs), 0) into v_wanted from fencepost.step s where s.rid = v_rid;
@@ -2336,9 +2348,10 @@ end $law$;
 
 -- What a worker needs to carry out an attempt. Identities, bindings and policy come from here, whatever else it was told (70.9).
 create function fencepost.packet_(_rid bigint, _number integer) returns text language sql stable as $law$
-  select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', s.spec,
+  select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', d.spec,
            'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) h))::text
-    from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid where c.rid = _rid
+    from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid
+    join fencepost.definition d on d.rid = s.rid and d.no = s.no where c.rid = _rid
 $law$;
 
 -- The begun mark of opaque work: its process is recorded first, so that whoever comes later knows whom to ask for (70.10).
@@ -2353,7 +2366,8 @@ begin
     ord := h.ord; packet := null;
     answer := case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end;
     if answer = 'begun' and not h.begun then
-      select x.rid, x.no, (x.spec->>'timeout_ms')::bigint as timeout_ms into s from fencepost.step x where x.child = h.rid and x.state in ('running', 'unknown');
+      select x.rid, x.no, (d.spec->>'timeout_ms')::bigint as timeout_ms into s
+        from fencepost.step x join fencepost.definition d on d.rid = x.rid and d.no = x.no where x.child = h.rid and x.state in ('running', 'unknown');
       insert into fencepost.process (rid, number, boot_id, pid_namespace, pid, process_start, host, folder, begun_at, ceiling_at)
       values (h.rid, h.number, _boot_ids[h.ord], _pid_namespaces[h.ord], _pids[h.ord], _process_starts[h.ord], left(_hosts[h.ord], 200), _folders[h.ord], v_now,
               v_now + coalesce(s.timeout_ms, 21600000) * interval '1 ms' + interval '60 s')
@@ -2415,7 +2429,7 @@ create function fencepost.read_plan(_org text, _id text, _busy boolean) returns 
            'counts', (select jsonb_object_agg(c.state, c.n) from (select case when v.ended_at is not null and s.ended_at is null then 'cancelled' else s.state end as state, count(*) as n
                         from fencepost.step s where s.rid = v.rid group by 1) c),
            'steps', (select coalesce(jsonb_agg(jsonb_build_object('id', s.id, 'kind', s.kind, 'state', case when v.ended_at is not null and s.ended_at is null then 'cancelled' else s.state end,
-                       'reason', s.reason, 'outcome', s.outcome, 'needs', s.spec->'needs', 'attempts', s.try, 'started_at', s.started_at, 'ended_at', s.ended_at, 'due_at', s.due_at,
+                       'reason', s.reason, 'outcome', s.outcome, 'needs', (select d.spec->'needs' from fencepost.definition d where d.rid = s.rid and d.no = s.no), 'attempts', s.try, 'started_at', s.started_at, 'ended_at', s.ended_at, 'due_at', s.due_at,
                        'child', c.id, 'child_state', coalesce(o.status, t.state), 'number', coalesce(o.number, t.number), 'error', o.error, 'trouble', t.trouble, 'progress', t.progress,
                        'host', x.host, 'pid', x.pid, 'folder', x.folder, 'ceiling_at', x.ceiling_at,
                        'holder_lives', case when t.holder is not null then exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null) end,
@@ -3547,6 +3561,7 @@ begin
     delete from fencepost.result o where o.rid = any (v_old);
     delete from fencepost.binding b where b.rid = any (v_old);
     delete from fencepost.edge e where e.rid = any (v_old);
+    delete from fencepost.definition d where d.rid = any (v_old);
     delete from fencepost.step s where s.rid = any (v_old);
     delete from fencepost.plan p where p.rid = any (v_old);
     delete from fencepost.outcome o where o.rid = any (v_old);
