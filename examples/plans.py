@@ -88,6 +88,8 @@ class Stage:
 
     async def play(self, *, quiet: bool) -> dict[str, Any]:
         """Run it, kill who runs it, run it again, and a third time when there is nothing left to do."""
+        if "--here" in self._words:
+            await self._ask("migrate")
         async with self._standing() as (stands, go_on):
             say(f"$ fencepost {' '.join(self._words)}")
             first = await self._start(*self._words)

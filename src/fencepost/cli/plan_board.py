@@ -35,6 +35,7 @@ class Standing:
     started: datetime | None = None
     since: datetime | None = None
     words: str = ""
+    runs_here: bool = True  # a program with a folder, not a workflow
     folder: str | None = None
 
 
@@ -42,6 +43,8 @@ class Board:
     """Every step of the plan in written order. `moving`: those that run, wait for their next try, or are unknown."""
 
     def __init__(self, definition: Definition) -> None:
+        from fencepost.planning.model import WorkflowStep
+
         self.name = definition.name
         self.steps: dict[str, Standing] = {}
         depths = _depths(definition)
@@ -49,8 +52,9 @@ class Board:
             needs = tuple(need.step for need in step.needs)
             state = "skipped" if step.initially_skipped else "blocked" if needs else "ready"
             self.steps[step.id] = Standing(
-                step.id, depths[step.id], needs, len(needs), state, most=step.retry.max_attempts
-            )
+                step.id, depths[step.id], needs, len(needs), state, most=step.retry.max_attempts,
+                runs_here=not isinstance(step, WorkflowStep),
+            )  # fmt: skip
         for standing in self.steps.values():
             for need in standing.needs:
                 self.steps[need].followers.append(standing.id)

@@ -99,7 +99,7 @@ class Clock:
 
 
 async def _look(board: Board, handle: Handle[Any], clock: Clock, changed: asyncio.Event) -> None:
-    """Where the programs that run write, asked again only after something changed, for a twentieth of the time at most."""
+    """Where the programs that run write, asked again only while that is open, for a twentieth of the time at most."""
     from fencepost import plans
 
     while True:
@@ -113,6 +113,8 @@ async def _look(board: Board, handle: Handle[Any], clock: Clock, changed: asynci
                 if step["id"] in board.moving:
                     board.moving[step["id"]].folder = step.get("folder")
         await asyncio.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - before)))  # waits: a picture needs no more
+        if any(each.state == "running" and each.runs_here and not each.folder for each in board.moving.values()):
+            changed.set()  # started is in the line; that its program has begun is no event of the plan
 
 
 def picture(board: Board, width: int, height: int, now: datetime | None, *, plain: bool = False) -> Text:
