@@ -21,12 +21,18 @@ from fencepost import (
     MappedTable,
     NoAnswer,
     Parquet,
+    Plan,
+    PlanStep,
     Retry,
     StepFailed,
     StepOutcomeUnknown,
+    StepRetry,
     TimedOut,
     Unknown,
     Workflow,
+    file,
+    returned,
+    stdout,
     step_key,
 )
 from tests.typing_.models import Line, Note, Receipt, Sheet
@@ -177,3 +183,29 @@ async def outside() -> None:
     assert_type(handle, Handle[Receipt])
     assert_type(await handle.result(), Receipt)
     await app.start(nothing)
+
+
+def summary(text: str) -> str:
+    return text
+
+
+def plans() -> None:
+    plan = Plan("notes", max_concurrency=2)
+    log = plan.command("log", ["git", "log"], outputs={"log": stdout()}, env={"LANG": "C"}, cwd="/tmp", stdin="")
+    assert_type(log, PlanStep)
+    notes = plan.python(
+        "notes", summary, needs=[log], inputs={"log": log.output("log").content()}, outputs={"result": returned(), "notes": file("notes.md")},
+        retry=StepRetry(max_attempts=3, backoff="exponential", initial_delay_ms=500, on=("failure", "timeout")), timeout=timedelta(minutes=2),
+        on_lost="replay",
+    )  # fmt: skip
+    plan.python("more", "module:function", input={"n": [1]})
+    plan.workflow(
+        "flow",
+        flow,
+        needs=[notes, log.optional()],
+        inputs={"n": notes.output().reference(required=False)},
+        input={"path": "x"},
+    )
+    plan.workflow("other", "registered", needs=(log,))
+    assert_type([fault.line for fault in plan.validate()], list[int | None])
+    assert_type(plan.definition().digest, str)

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 # ruff: noqa: B018, F841
-from fencepost import Absent, App, Context, Csv, Found, Mapped, MappedTable, Retry, Unknown
+from fencepost import (
+    Absent,
+    App,
+    Context,
+    Csv,
+    Found,
+    Mapped,
+    MappedTable,
+    Plan,
+    Retry,
+    StepRetry,
+    Unknown,
+    file,
+    stdout,
+)
 from tests.typing_.models import Line, Receipt, Sheet
 
 app = App("wrong")
@@ -163,3 +177,25 @@ async def outside() -> None:
     text: str = await handle.result()  # wrong
     Retry()  # wrong
     Retry(2, on=TimeoutError)  # wrong
+
+
+def plans() -> None:
+    plan = Plan("wrong")
+    log = plan.command("log", ["git", "log"], outputs={"log": stdout()})
+    plan.command("a", ["x"], needs=["log"])  # wrong
+    plan.command("b", ["x"], needs=log)  # wrong
+    plan.command("c", ["x"], needs=[log.output("log")])  # wrong
+    plan.command("d", ["x"], inputs={"log": log})  # wrong
+    plan.command("e", ["x"], inputs={"log": log.output("log")})  # wrong
+    plan.command("f", ["x"], inputs={"log": "log.log"})  # wrong
+    plan.command("g", ["x"], outputs={"notes": "notes.md"})  # wrong
+    plan.command("h", ["x"], timeout="2m")  # wrong
+    plan.command("i", ["x"], retry=Retry(3))  # wrong
+    plan.command("j", ["x"], retry=StepRetry(backoff="expo"))  # wrong
+    plan.command("k", ["x"], retry=StepRetry(on=("lost",)))  # wrong
+    plan.command("l", ["x"], on_lost="retry")  # wrong
+    plan.command("m", ["x", 3])  # wrong
+    plan.python("n", 3)  # wrong
+    plan.workflow("o", read)  # wrong
+    plan.workflow("p", flow, timeout=3)  # wrong
+    file()  # wrong

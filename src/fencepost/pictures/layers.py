@@ -39,6 +39,7 @@ class Place:
     order: float = 0.0
     x: float = 0.0  # its middle
     top: float = 0.0
+    floor: float = 0.0  # where its layer ends: below it lines may go aside
     above: list[Place] = field(default_factory=list["Place"])
     below: list[Place] = field(default_factory=list["Place"])
 
@@ -144,19 +145,22 @@ def _width(layer: Sequence[Place]) -> float:
 
 
 def _laid(layer: Sequence[Place], width: float, top: float) -> None:
-    x = (width - _width(layer)) / 2
+    x, floor = (width - _width(layer)) / 2, top + max(place.height for place in layer)
     for place in layer:
-        place.x, place.top = x + place.width / 2, top
+        place.x, place.top, place.floor = x + place.width / 2, top, floor
         x += place.width + SIDE
 
 
 def _line(way: Way) -> list[str]:
     """Straight between layers, upright where it passes one."""
-    bottoms = {id(place): place.top + max(place.height, 1) for place in way.places}
-    points = [(way.places[0].x, bottoms[id(way.places[0])])]
-    for place in way.places[1:-1]:
-        points += [(place.x, place.top), (place.x, place.top + place.height)]
-    points.append((way.places[-1].x, way.places[-1].top))
+    first, *through, last = way.places
+    points = [
+        (first.x, first.top + first.height),
+        *([(first.x, first.floor)] if first.floor > first.top + first.height else []),
+    ]
+    for place in through:
+        points += [(place.x, place.top), (place.x, place.floor)]
+    points.append((last.x, last.top))
     return [canvas.path(points, LINES[way.edge.kind], arrow=True)]
 
 
