@@ -25,6 +25,11 @@ POINTS: Final = frozenset(
         "map.done",
         "park.asked",
         "drain.begun",
+        "step.started",  # the process of a plan's step exists and waits
+        "step.begun",  # it is on record, and the attempt has begun
+        "step.gone",  # it was told to go
+        "step.ended",  # it is known what became of it; nothing reported yet
+        "step.told",  # the database was told
     }
 )
 

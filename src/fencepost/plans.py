@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fencepost import limits
 from fencepost.db import Database
 from fencepost.words import CANCELLING, STALE, Cancelling, Fence, Source, Stale
 
@@ -75,9 +76,11 @@ async def begin(db: Database, fence: Fence, carrier: Carrier) -> str | Stale | C
     return CANCELLING if row["answer"] == "cancelled" else STALE
 
 
-async def read_process(db: Database, fence: Fence) -> tuple[str, int, str | None, str] | None:
+async def read_process(
+    db: Database, fence: Fence, *, patience: float = limits.CLIENT_PATIENCE_SECONDS
+) -> tuple[str, int, str | None, str] | None:
     """Packet, process id, its start, and folder of an attempt that was adopted; None when its fence is dead. Source: read_process."""
-    rows = await db.call("read_process", fence.rid, fence.fence)
+    rows = await db.call("read_process", fence.rid, fence.fence, patience=patience)
     return (
         (rows[0]["packet"], rows[0]["pid"], rows[0]["process_start"], rows[0]["folder"])
         if rows and rows[0]["packet"]
@@ -85,13 +88,14 @@ async def read_process(db: Database, fence: Fence) -> tuple[str, int, str | None
     )
 
 
-async def lose(db: Database, fence: Fence, *, begun: bool) -> str:
+async def lose(db: Database, fence: Fence, *, begun: bool, patience: float = limits.CLIENT_PATIENCE_SECONDS) -> str:
     """Proof that an attempt's process is gone and left no word; `begun` False: its command never ran, so no try is charged.
 
     Answers lost (what that means the plan declared), given_back or stale. Source: lose_step, laws 70.10, 85.7.
     """
     while True:
-        answer: str = (await db.call("lose_step", fence.rid, fence.fence, begun))[0]["lose_step"]
+        rows = await db.call("lose_step", fence.rid, fence.fence, begun, patience=patience)
+        answer: str = rows[0]["lose_step"]
         if answer != "again":
             return answer
 

@@ -6,17 +6,20 @@ Only the way in which a worker starts its heartbeat differs from a user's worker
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fencepost import faults
 from fencepost.settings import read_settings
-from fencepost.worker import heartbeat, pulse
+from fencepost.worker import heartbeat, process, pulse
+from fencepost.worker.commands import orders
 from fencepost.worker.loop import Worker
 from tests.crash import boundaries, effects
 from tests.crash.boundaries import Boundary, Watch
@@ -57,7 +60,13 @@ async def _work(order: dict[str, Any], watch: Watch) -> int:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     environ = {
         "FENCEPOST_LEASE_SECONDS": str(order["lease"]), "FENCEPOST_HEARTBEAT_SECONDS": str(order["beat"]),
+        "FENCEPOST_FILES": order["files"],
     }  # fmt: skip
+    if order.get("host"):
+        _live_elsewhere(order["host"])
+    if order.get("hours"):
+        _go_wrong_by(order["hours"])
+    orders.GRACES_MS = tuple(order.get("graces", (2000, 2000)))  # type: ignore[misc]  # a command's, when it is stopped
     worker = Worker(
         apps()[order["app"]], read_settings(environ, dsn=order["dsn"]), release="dev", concurrency=order.get("concurrency", 8),
         threads=2, grace_seconds=order.get("grace", 5.0),
@@ -66,6 +75,19 @@ async def _work(order: dict[str, Any], watch: Watch) -> int:
     if order.get("gate"):
         Gate(worker, watch, loop)
     return await worker.run(stop, on_ready=lambda _: watch.say(ready=worker.incarnation.hex))
+
+
+def _live_elsewhere(boot_id: str) -> None:
+    """From now on this process is of another host: that is what its boot id says of it."""
+    facts = process.facts
+    process.facts = lambda: dataclasses.replace(facts(), boot_id=boot_id)
+
+
+def _go_wrong_by(hours: float) -> None:
+    """From now on this process's clocks of the day are wrong."""
+    right, right_ns = time.time, time.time_ns
+    time.time = lambda: right() + hours * 3600
+    time.time_ns = lambda: right_ns() + int(hours * 3600e9)
 
 
 class Gate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost import App
 from tests.crash import code
 from tests.crash.clients import Admits, Cancels, CancelsTree, InTransaction, Migrates, Retains, Signals, ThreeCallers
+from tests.crash.plans import PLANS
 from tests.crash.scenario import Scenario
 from tests.crash.workers import (
     AtTheHour,
@@ -62,6 +63,7 @@ WORDS: list[Scenario] = [
     LooksUp("S21", code.paying, output=["paid", "ra"], paid="paid"),
     LooksUp("S21h", code.honouring, output=["honoured", "ra"], paid="honoured"),
     Scenario("S22", code.darkly, output=["dark", "ra"], once=("dark",), again=("ra",)),
+    *PLANS,
     Retains("S36", code.spawning, doubles=False),
     Migrates("S37", code.repeatable, output=["ra", "rb"], again=("ra", "rb")),
     Drains("S38", code.draining, output=["slow", "ra"], order={"grace": 5.0}),

@@ -20,6 +20,7 @@ import asyncpg
 from fencepost import explain, ledger, terminal
 from fencepost.client import Client
 from fencepost.db import Database
+from fencepost.runner import tree
 from fencepost.testing import Installation
 from fencepost.words import TERMINAL
 from tests.crash import effects
@@ -100,6 +101,7 @@ class Stage:
         self.dsn = as_worker(installation.dsn)
         self.log = folder / f"{name}.log"
         self.effects = folder / f"{name}.effects"
+        self.files = folder / f"{name}.files"  # of plans: the folders of attempts, and the content store
         self.name = name
         self.plays = 0
         self.spoilt = False  # something here came out wrong: what is judged here from now on says nothing
@@ -138,6 +140,8 @@ class Stage:
     async def __aexit__(self, *_: object) -> None:
         for child in list(self.children.values()):
             await child.kill()
+        for pid, start in self.supervisors().items():  # each takes its command along
+            tree.kill(pid, start)
         self._orders.close()
         await asyncio.to_thread(self._zygote.wait)
         self._listening.cancel()
@@ -154,7 +158,7 @@ class Stage:
         loop = asyncio.get_running_loop()
         token = str(next(self._tokens))
         given = {"token": token, "report_fd": self._report_fd, "dsn": self.dsn, "owner_dsn": self.owner_dsn, "log": str(self.log),
-                 "effects": str(self.effects), "lease": LEASE, "beat": BEAT}  # fmt: skip
+                 "effects": str(self.effects), "files": str(self.files), "lease": LEASE, "beat": BEAT}  # fmt: skip
         async with self._lock:
             await loop.sock_sendall(self._orders, json.dumps(given | order).encode())
             answer = await loop.sock_recv(self._orders, 64)
@@ -183,6 +187,19 @@ class Stage:
         """Kill it if it lives, and forget it."""
         await child.kill()
         self.children.pop(child.token, None)
+
+    def supervisors(self) -> dict[int, str]:
+        """The supervisors of attempts of plans' steps that live here: id and start."""
+        mark = os.fsencode(self.files)
+        found: dict[int, str] = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            except OSError:
+                continue
+            if any(word.startswith(mark) for word in words) and (start := tree.start_of(int(entry.name))) is not None:
+                found[int(entry.name)] = start
+        return found
 
     async def gate(self, wanted: bool) -> None:
         """Let the healer claim, or let it not; then look after its peers."""
@@ -248,6 +265,14 @@ class Stage:
             "select exists (select from watch.live where id = $1 and state = 'parked' and park = $2)",
             run, park, what=f"{run} parked",
         )  # fmt: skip
+
+    async def until_no_supervisor(self) -> None:
+        """Wait until no process of an attempt lives here."""
+        until = time.monotonic() + SECONDS
+        while left := self.supervisors():
+            if time.monotonic() > until:
+                raise Stuck(f"supervisors are left running: {sorted(left)}")
+            await asyncio.sleep(0.02)  # waits: for the ends of processes that are nobody's children here
 
     async def until_noted(self, run: str, word: str, step: str) -> None:
         """Wait for a line in the log of effects."""

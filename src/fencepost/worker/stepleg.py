@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -86,6 +87,10 @@ class StepLeg:
             if isinstance(packet, str):
                 return packet
             return await self._follow(packet)
+        except Exception:  # a bug of ours ends the attempt (held.py): its process does not outlive it
+            if self._supervised is not None:
+                self._supervised.stop("its worker's part of it broke")
+            raise
         finally:
             if self._supervised is not None:
                 self._supervised.close()
@@ -123,7 +128,7 @@ class StepLeg:
 
     async def _adopt(self) -> Packet | str:
         """The process that another worker's leg left behind on this host."""
-        found = await plans.read_process(self.workshop.db, self.fence)
+        found = await plans.read_process(self.workshop.db, self.fence, patience=math.inf)
         if found is None:
             return "stale"
         text, pid, start, folder = found
@@ -185,7 +190,8 @@ class StepLeg:
 
     async def _lost(self, ended: Dead | NotStarted) -> str:
         notes.say("a process is gone and left no word", level=logging.WARNING, run=self.claimed.id, why=ended.reason)
-        return await plans.lose(self.workshop.db, self.fence, begun=isinstance(ended, Dead))
+        # As long as it takes: what ends a leg is its fence, not the database's absence.
+        return await plans.lose(self.workshop.db, self.fence, begun=isinstance(ended, Dead), patience=math.inf)
 
     async def _leave(self) -> str:
         """Nothing more is told here. Where the fence is dead nobody will adopt the process: it is stopped (law 70.11)."""
@@ -208,4 +214,4 @@ class StepLeg:
 
     async def _reach(self, point: str) -> None:
         if faults.hook is not None:
-            await faults.reach(point, run=self.claimed.id, number=self.fence.number)
+            await faults.reach(point, run=self.claimed.id, number=self.fence.number, step=self.claimed.name)
