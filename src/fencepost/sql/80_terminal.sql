@@ -223,10 +223,10 @@ begin
   return query select 'accepted', coalesce((select o.status from fencepost.outcome o where o.rid = v_root), 'cancelling');
 end $law$;
 
--- An operator ends any run that is not terminal; code that still runs is fenced out. Answers: done · too_late · unknown_run.
+-- An operator ends any run that is not terminal; code that still runs is fenced out. With a plan end the tries of its steps. Answers: done · too_late · unknown_run.
 create function fencepost.end_run(_org text, _id text, _by text, _reason text) returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; v_tries bigint[];
   v_error text := json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text;
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
@@ -239,6 +239,11 @@ begin
     return;
   end if;
   perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text], array[v_error], 'lost', v_now);
+  v_tries := array(select t.rid from fencepost.task t where t.parent = v_rid and exists (select from fencepost.plan p where p.rid = v_rid) order by t.rid);
+  if v_tries <> '{}' then
+    perform from fencepost.task x where x.rid = any (v_tries) order by x.rid for no key update;
+    perform fencepost.end_runs_(array[t.rid], array['failed'], array[null::text], array[v_error], 'lost', v_now) from fencepost.task t where t.rid = any (v_tries);
+  end if;
   return query select 'done', o.status from fencepost.outcome o where o.rid = v_rid;
 end $law$;
 

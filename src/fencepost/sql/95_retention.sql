@@ -6,12 +6,13 @@
 --        50.7   a mark that is forgotten with its run stays unknown to whoever asks for it
 -- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher, shared, asker
 --
--- A run is referenced while a descendant or its parent lives, or while a redrive of it has not ended.
+-- A run is referenced while a descendant or its parent lives, while a redrive of it has not ended, or while the plan that it was a try of is known.
 
 create function fencepost.is_referenced_(_rid bigint) returns boolean language sql stable as $law$
   select exists (select from fencepost.task t where t.rid = _rid)
       or exists (select from fencepost.task c where c.parent = _rid)
       or exists (select from fencepost.run r join fencepost.task p on p.rid = r.parent where r.rid = _rid)
+      or exists (select from fencepost.run r join fencepost.plan p on p.rid = r.parent where r.rid = _rid)  -- results name what its tries kept
       or exists (select from fencepost.run r join fencepost.task t on t.rid = r.rid where r.origin = _rid)
       or exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid where b.child = _rid)
 $law$;
@@ -72,3 +73,8 @@ begin
        and not exists (select from fencepost.task t where t.holder = i.id) and not exists (select from fencepost.attempt a where a.holder = i.id) limit _most));
   return next;
 end $law$;
+
+-- Which of these runs are still known: the files of the others may go.
+create function fencepost.read_known(_rids bigint[]) returns bigint[] language sql stable as $law$
+  select array(select r.rid from fencepost.run r where r.rid = any (_rids))
+$law$;

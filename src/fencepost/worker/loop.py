@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import random
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
@@ -17,6 +18,7 @@ from typing import Any, Final
 from fencepost import attempts, faults, lanes, limits, notes, recovery
 from fencepost.app import App
 from fencepost.db import Database
+from fencepost.errors import FencepostError
 from fencepost.lanes import Lane
 from fencepost.recovery import Beat
 from fencepost.settings import Settings, check_worker, release_of
@@ -35,6 +37,7 @@ from fencepost.worker.threads import StepThreads
 EXITS: Final = {"stopped": 0, "threads": 1}
 HUNG_SECONDS: Final = 3.0  # no thread has come back for so long: nobody's step will run here
 EXIT_LOST: Final = 5  # judged dead, without a heartbeat, or broken
+SWEEP_SECONDS: Final = 900.0
 UNWIND_SECONDS: Final = 4.0  # for legs that were aborted
 CLOSE_SECONDS: Final = 3.0  # for the last word to the database
 
@@ -82,9 +85,8 @@ class Worker:
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
             publish=self._on_changed, progress=self._on_progress, over=self._board.forget,
         )  # fmt: skip
-        self.holding = Holding(
-            face, app, Workshop(self._db, settings.files), changed=self._on_changed, timed=self.pulse.beat_now
-        )
+        self._workshop = Workshop(self._db, settings.files)
+        self.holding = Holding(face, app, self._workshop, changed=self._on_changed, timed=self.pulse.beat_now)
 
     @property
     def listening(self) -> bool:
@@ -143,6 +145,7 @@ class Worker:
             self.listener = Listener(lambda: self._db.connect(self.settings.listen_url), channel, self._on_hint)
             self._spawn(self.listener.run())
         await self.pulse.first.wait()
+        self._spawn(self._sweep())
         return lane
 
     # ── working ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,6 +161,16 @@ class Worker:
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self.stop("stopped")
+
+    async def _sweep(self) -> None:
+        """Files of runs that were forgotten go, as the runs did: now and then, and never in the way."""
+        while True:
+            pause = SWEEP_SECONDS * random.uniform(0.5, 1.0)
+            await asyncio.sleep(pause)  # waits: nothing announces what retention forgot
+            try:
+                await self._workshop.sweep()
+            except (FencepostError, OSError) as error:
+                notes.say("files could not be swept", level=logging.WARNING, error=error)
 
     def _read(self) -> tuple[int, list[tuple[int, int]]]:
         return self.claims.answered, self.holding.names()

@@ -12,10 +12,12 @@ import contextlib
 import logging
 import math
 import socket
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from fencepost import attempts, faults, ledger, notes, plans, terminal, values
+from fencepost import attempts, faults, ledger, notes, plans, retention, terminal, values
 from fencepost.attempts import Claimed
 from fencepost.db import Database
 from fencepost.plans import Carrier
@@ -26,7 +28,15 @@ from fencepost.worker.commands import Completed, Dead, Ended, Failed, LaunchRefu
 
 HOST_TROUBLE_SECONDS: Final = 5.0  # before somebody tries again what this host could not start
 STORE_PAUSE_SECONDS: Final = (0.5, 15.0)  # first and longest, between two tries to keep an output
+SWEPT_TOGETHER: Final = 500
 _LEFT: Final = {"lost": "stale", "stopping": "stopped"}
+
+
+def _run_of(name: str, ours: str) -> str | None:
+    """The run in the name of an attempt's folder, or of what it kept; None: another installation's, or somebody else's folder."""
+    head, _, rest = name.partition("-")
+    rid = rest.partition("-")[0]
+    return rid if head == ours and rid.isdecimal() else None
 
 
 class Workshop:
@@ -40,10 +50,32 @@ class Workshop:
 
     async def name(self, fence: Fence) -> str:
         """The name of an attempt's folder: no two installations that share a disk meet in one."""
+        return commands.attempt_name(await self._ours(), fence.rid, fence.number)
+
+    async def sweep(self) -> int:
+        """Remove the files of runs that are forgotten (law 95.1); how many folders went. Other installations' stay."""
+        ours = await self._ours()
+        gone = await commands.sweep(self.attempts, partial(self._known, ours))
+        keys = await asyncio.to_thread(self.store.keys)
+        for at in range(0, len(keys), SWEPT_TOGETHER):
+            asked = keys[at : at + SWEPT_TOGETHER]
+            stay = await self._known(ours, asked)
+            for key in asked:
+                if key not in stay:
+                    gone += await asyncio.to_thread(self.store.forget, key)
+        return gone
+
+    async def _known(self, ours: str, names: Sequence[str]) -> Collection[str]:
+        """Those of these folders (`installation-run…`) whose run is known, and all that are not ours to judge."""
+        rids = {name: int(rid) for name in names if (rid := _run_of(name, ours)) is not None}
+        known = await retention.known(self.db, sorted(set(rids.values()))) if rids else set[int]()
+        return {name for name in names if name not in rids or rids[name] in known}
+
+    async def _ours(self) -> str:
         if self._installation is None:
             facts = await ledger.read_installation(self.db)
             self._installation = str(facts["installation"]).replace("-", "")[:12]
-        return commands.attempt_name(self._installation, fence.rid, fence.number)
+        return self._installation
 
 
 class StepLeg:

@@ -2676,10 +2676,10 @@ begin
   return query select 'accepted', coalesce((select o.status from fencepost.outcome o where o.rid = v_root), 'cancelling');
 end $law$;
 
--- An operator ends any run that is not terminal; code that still runs is fenced out. Answers: done · too_late · unknown_run.
+-- An operator ends any run that is not terminal; code that still runs is fenced out. With a plan end the tries of its steps. Answers: done · too_late · unknown_run.
 create function fencepost.end_run(_org text, _id text, _by text, _reason text) returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_rid bigint;
+declare v_now timestamptz := fencepost.enter_(); v_rid bigint; v_tries bigint[];
   v_error text := json_build_object('code', 'OPERATOR_ENDED', 'message', coalesce(_reason, ''), 'by', _by)::text;
 begin
   select r.rid into v_rid from fencepost.run r where r.org = _org and r.id = _id;
@@ -2692,6 +2692,11 @@ begin
     return;
   end if;
   perform fencepost.end_runs_(array[v_rid], array['failed'], array[null::text], array[v_error], 'lost', v_now);
+  v_tries := array(select t.rid from fencepost.task t where t.parent = v_rid and exists (select from fencepost.plan p where p.rid = v_rid) order by t.rid);
+  if v_tries <> '{}' then
+    perform from fencepost.task x where x.rid = any (v_tries) order by x.rid for no key update;
+    perform fencepost.end_runs_(array[t.rid], array['failed'], array[null::text], array[v_error], 'lost', v_now) from fencepost.task t where t.rid = any (v_tries);
+  end if;
   return query select 'done', o.status from fencepost.outcome o where o.rid = v_rid;
 end $law$;
 
@@ -3514,12 +3519,13 @@ $law$;
 --        50.7   a mark that is forgotten with its run stays unknown to whoever asks for it
 -- OWNS   nothing; deletes run, outcome, attempt, boundary, map, row, signal, late, event, incarnation, watcher, shared, asker
 --
--- A run is referenced while a descendant or its parent lives, or while a redrive of it has not ended.
+-- A run is referenced while a descendant or its parent lives, while a redrive of it has not ended, or while the plan that it was a try of is known.
 
 create function fencepost.is_referenced_(_rid bigint) returns boolean language sql stable as $law$
   select exists (select from fencepost.task t where t.rid = _rid)
       or exists (select from fencepost.task c where c.parent = _rid)
       or exists (select from fencepost.run r join fencepost.task p on p.rid = r.parent where r.rid = _rid)
+      or exists (select from fencepost.run r join fencepost.plan p on p.rid = r.parent where r.rid = _rid)  -- results name what its tries kept
       or exists (select from fencepost.run r join fencepost.task t on t.rid = r.rid where r.origin = _rid)
       or exists (select from fencepost.boundary b join fencepost.task t on t.rid = b.rid where b.child = _rid)
 $law$;
@@ -3580,3 +3586,8 @@ begin
        and not exists (select from fencepost.task t where t.holder = i.id) and not exists (select from fencepost.attempt a where a.holder = i.id) limit _most));
   return next;
 end $law$;
+
+-- Which of these runs are still known: the files of the others may go.
+create function fencepost.read_known(_rids bigint[]) returns bigint[] language sql stable as $law$
+  select array(select r.rid from fencepost.run r where r.rid = any (_rids))
+$law$;
