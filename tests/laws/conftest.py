@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from fencepost import App
 from fencepost.db import Database
 from tests.attempts_here import Place
 from tests.legs import Driver, Effects
+from tests.plan_table import Table
 from tests.support_invariants import lawful
 
 __all__ = ["lawful"]
@@ -37,3 +39,9 @@ def here(tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path / "here")
     yield place
     place.end()
+
+
+@pytest.fixture
+async def table(db: Database, admin: asyncpg.Connection) -> Table:
+    """A worker at whose table plans are carried out by hand."""
+    return await Table.lay(db, admin)

@@ -7,7 +7,6 @@ LAWS_WITHOUT_TEST: dict[str, str] = {
     "10.6": "adoption of a retired lane's waits comes with its own piece; until then a run stays on its lane",
     "10.8": "the same: no lane can be retired yet",
     "60.7": "approvals come with the people's door; a wait_for with a time-out is told apart by 60.5",
-    **{f"70.{n}": "its tests come with the plans" for n in (2, 3, 4, 12, 13, 14)},
 }
 
 # Laws whose chapter keeps them outside SQL, so that the chapter's header need not name them.

@@ -61,7 +61,7 @@ end $law$;
 -- What a worker needs to carry out an attempt. Identities, bindings and policy come from here, whatever else it was told (70.9).
 create function fencepost.packet_(_rid bigint, _number integer) returns text language sql stable as $law$
   select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', d.spec,
-           'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) h))::text
+           'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no, c.rid, _number)) h))::text
     from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid
     join fencepost.definition d on d.rid = s.rid and d.no = s.no where c.rid = _rid
 $law$;
@@ -86,7 +86,7 @@ begin
       on conflict do nothing;
       insert into fencepost.handoff (rid, number, id, input, mode, source, output, digest, reason, at)
       select h.rid, h.number, x->>'binding', x->>'input', x->>'mode', x->'source'->>'run', x->'source'->>'output', x->>'digest', x->>'reason', v_now
-        from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) x
+        from jsonb_array_elements(fencepost.handed_(s.rid, s.no, null, null)) x
       on conflict do nothing;
       update fencepost.task t set begun = true, seq = t.seq + 1, deferrals = 0, deferred_since = null where t.rid = h.rid;
       insert into fencepost.event (rid, seq, at, type, number) values (h.rid, h.seq + 1, v_now, 'attempt.begun', h.number);

@@ -1990,7 +1990,7 @@ create table fencepost.process (
 --        70.4   at most `most` child runs live at a time, in written order; a step that waits out a delay holds no slot
 --        70.5   a claim is a claim of the child run: number, fence, holder are its own (40)
 --        70.6   results are written once, by the transaction that ends the child that succeeded
---        70.7   a retry is a new child, for an outcome that the step lists, after its delay on the database's clock
+--        70.7   a retry is a new child, for an outcome that its worker reported and the step lists, after its delay on the database's clock
 --        70.8   hand-offs are resolved by begin_steps (72; workflow steps: when the child is admitted) and recorded per attempt
 --        70.9   what a worker is told comes from here; what it brings is judged by its fence, and lands in its own step
 --        70.10  opaque work is not lost by silence: its fence stays until an inquiry, its ceiling, or an operator (85, 86)
@@ -2061,6 +2061,7 @@ begin
              case when x.outcome = 'success' then 'succeeded'
                   when _cancelling then case x.outcome when 'cancelled' then 'cancelled' else 'failed' end
                   when x.outcome not in ('lost', 'cancelled') and d.retry->'on' ? x.outcome and s.try < (d.retry->>'max_attempts')::integer
+                       and exists (select from fencepost.attempt a where a.rid = c.rid and a.number = o.number and a.fence = o.fence and a.ended = 'finished')
                     then case when fencepost.delay_(d.retry, s.try) > 0 then 'waiting' else 'ready' end
                   else 'failed' end as becomes,
              case when x.outcome <> 'success' then fencepost.delay_(d.retry, s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
@@ -2188,6 +2189,15 @@ begin
   perform fencepost.plan_events_(_rid, v_types, v_data, _now);
 end $law$;
 
+-- A result's text, if the database can read it: what a step calls JSON may hold what it cannot (a NUL, a number without bounds), and a
+-- transaction that fails over it would never end the step.
+create function fencepost.as_json_(_text text) returns jsonb language plpgsql immutable as $law$
+begin
+  return _text::jsonb;
+exception when data_exception or program_limit_exceeded then
+  return null;
+end $law$;
+
 -- What a workflow step's child is given: its own input, and the hand-offs by name (70.8).
 create function fencepost.input_(_rid bigint, _no integer, _spec jsonb) returns text language plpgsql stable as $law$
 declare v_handed jsonb;
@@ -2195,13 +2205,13 @@ begin
   if jsonb_array_length(_spec->'handoffs') = 0 then return coalesce(_spec->'input', 'null')::text; end if;
   select jsonb_object_agg(h.input, h.value) into v_handed from (
     select h->>'input' as input, case h->>'mode' when 'content' then coalesce(h->'value', to_jsonb(h->>'text')) when 'quote' then h else h - 'text' end as value
-      from jsonb_array_elements(fencepost.handed_(_rid, _no)) h) h;
+      from jsonb_array_elements(fencepost.handed_(_rid, _no, null, null)) h) h;
   if v_handed is null then return coalesce(_spec->'input', 'null')::text; end if;
   return (case jsonb_typeof(_spec->'input') when 'object' then _spec->'input' else '{}' end || v_handed)::text;
 end $law$;
 
--- The hand-offs of a step as its results stand now. JSON text is given as `value` too.
-create function fencepost.handed_(_rid bigint, _no integer) returns jsonb language plpgsql stable as $law$
+-- The hand-offs of a step as its results stand now; of an attempt that has begun, as they stood then. JSON text is given as `value` too.
+create function fencepost.handed_(_rid bigint, _no integer, _child bigint, _number integer) returns jsonb language plpgsql stable as $law$
 begin
   return (
     select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('binding', b.id, 'input', b.input, 'required', b.required, 'description', b.description,
@@ -2209,11 +2219,13 @@ begin
              'source', case when o.name is not null then jsonb_build_object('run', c.id, 'step', s.id, 'output', b.output) end,
              'media_type', o.media_type, 'size', o.size, 'digest', o.digest, 'place', o.place,
              'text', o.text,
-             'value', case when b.mode = 'content' and o.media_type = 'application/json' then o.text::jsonb end,
-             'reason', case when o.name is null then format('step %s has no output %s; it %s', s.id, b.output, case s.state when 'skipped' then 'was skipped' when 'cancelled' then 'was cancelled' else s.state end) end)) order by b.id), '[]')
+             'value', case when b.mode = 'content' and o.media_type = 'application/json' then fencepost.as_json_(o.text) end,
+             'reason', case when f.id is not null then f.reason when o.name is null and b.mode <> 'none' then format('step %s has no output %s; it %s', s.id, b.output, case s.state when 'skipped' then 'was skipped' when 'cancelled' then 'was cancelled' else s.state end) end)) order by b.id), '[]')
       from fencepost.binding b
+      left join lateral (select f.* from fencepost.handoff f where f.rid = _child and f.number = _number and f.id = b.id limit 1) f on true
       cross join lateral (select s.id, s.state from fencepost.step s where s.rid = _rid and s.no = b.source limit 1) s
-      left join lateral (select o.* from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output and b.mode <> 'none' limit 1) o on true
+      left join lateral (select o.* from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output and b.mode <> 'none'
+                            and (f.id is null or f.digest is not null) limit 1) o on true
       left join lateral (select c.id from fencepost.run c where c.rid = o.child limit 1) c on true
      where b.rid = _rid and b.target = _no);
 end $law$;
@@ -2349,7 +2361,7 @@ end $law$;
 -- What a worker needs to carry out an attempt. Identities, bindings and policy come from here, whatever else it was told (70.9).
 create function fencepost.packet_(_rid bigint, _number integer) returns text language sql stable as $law$
   select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', d.spec,
-           'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) h))::text
+           'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no, c.rid, _number)) h))::text
     from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid
     join fencepost.definition d on d.rid = s.rid and d.no = s.no where c.rid = _rid
 $law$;
@@ -2374,7 +2386,7 @@ begin
       on conflict do nothing;
       insert into fencepost.handoff (rid, number, id, input, mode, source, output, digest, reason, at)
       select h.rid, h.number, x->>'binding', x->>'input', x->>'mode', x->'source'->>'run', x->'source'->>'output', x->>'digest', x->>'reason', v_now
-        from jsonb_array_elements(fencepost.handed_(s.rid, s.no)) x
+        from jsonb_array_elements(fencepost.handed_(s.rid, s.no, null, null)) x
       on conflict do nothing;
       update fencepost.task t set begun = true, seq = t.seq + 1, deferrals = 0, deferred_since = null where t.rid = h.rid;
       insert into fencepost.event (rid, seq, at, type, number) values (h.rid, h.seq + 1, v_now, 'attempt.begun', h.number);
