@@ -183,7 +183,9 @@ def info(cls: type[System]) -> None:
 
 
 def _end_with_the_runner() -> None:
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: an interpreter that ends while a thread waits in there cannot take its lock, and aborts.
+    while os.read(0, 4096):
+        pass
     os._exit(1)
 
 

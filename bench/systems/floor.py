@@ -138,6 +138,7 @@ class Floor(System):
         self.wake = asyncio.Event()
         self.waits: dict[str, asyncio.Future[None]] = {}
         self.write = Group(_write, [writer])
+        self.turn = asyncio.Lock()  # of aux: a connection carries one statement at a time
         self.slots = asyncio.Semaphore(self.o["inflight"])
 
         def hear(_connection: Any, _pid: int, _channel: str, said: Any) -> None:
@@ -148,12 +149,10 @@ class Floor(System):
 
         await listener.add_listener("floor", hear)
         ready()
-        tasks: set[asyncio.Task[None]] = set()
-        while True:
-            for row in await self._claim():
-                task = asyncio.create_task(self._run(*row))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+        async with asyncio.TaskGroup() as runs:  # one that breaks ends the worker, which says why
+            while True:
+                for row in await self._claim():
+                    runs.create_task(self._run(*row))
 
     async def _claim(self) -> list[Any]:
         """What there is, up to the free slots; waits for a slot, and for a hint where there is nothing."""
@@ -193,12 +192,15 @@ class Floor(System):
         await self.write((run, b"1"))
         self.slots.release()
         if kind == "event":
-            await self.aux.execute("delete from floor.waits where run = $1", run)
+            async with self.turn:  # the next one may be parking already
+                await self.aux.execute("delete from floor.waits where run = $1", run)
 
     async def _event(self, run: int, arg: int) -> None:
         name = f"ev-{arg}"
         wait = self.waits[name] = asyncio.get_running_loop().create_future()
-        await self.aux.execute("insert into floor.waits values ($1, $2)", run, name)
+        async with self.turn:
+            await self.aux.execute("insert into floor.waits values ($1, $2)", run, name)
         await wait
-        await self.aux.fetchval("select payload from floor.events where name = $1", name)
+        async with self.turn:
+            await self.aux.fetchval("select payload from floor.events where name = $1", name)
         self.board.stamp(arg)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from bench.field import Side
+from bench.processes import ChildFailed
 
 WARM = 200
 SETTLE_SECONDS = 2.0
@@ -25,14 +26,21 @@ async def warm(side: Side) -> None:
 
 async def latencies(side: Side) -> dict[str, float]:
     """Milliseconds."""
+    async with side.workers(1, "latencies") as (worker,):
+        try:
+            await warm(side)
+            return await _probed(side)
+        except ChildFailed as error:  # who asked in vain does not know why; who was to answer may
+            raise ChildFailed(f"{error}; the worker said: {worker.last_words()}") from None
+
+
+async def _probed(side: Side) -> dict[str, float]:
     sizes = side.sizes
-    async with side.workers(1, "latencies"):
-        await warm(side)
-        seen = await side.run("probe", "latencies", n=sizes.probes, alone=sizes.alone if side.cls.durable else 0)
-        found = {"Dstart_ms": seen["start"]["p50"], "Dstart99_ms": seen["start"]["p99"]}
-        if seen["alone"] is not None:
-            found["Calone_ms"] = seen["alone"]
-        if side.cls.events:
-            seen = await side.run("wake", "latencies", n=sizes.wakes)
-            found |= {"Dwake_ms": seen["wake"]["p50"], "Dwake99_ms": seen["wake"]["p99"]}
+    seen = await side.run("probe", "latencies", n=sizes.probes, alone=sizes.alone if side.cls.durable else 0)
+    found = {"Dstart_ms": seen["start"]["p50"], "Dstart99_ms": seen["start"]["p99"]}
+    if seen["alone"] is not None:
+        found["Calone_ms"] = seen["alone"]
+    if side.cls.events:
+        seen = await side.run("wake", "latencies", n=sizes.wakes)
+        found |= {"Dwake_ms": seen["wake"]["p50"], "Dwake99_ms": seen["wake"]["p99"]}
     return found

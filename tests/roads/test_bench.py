@@ -7,12 +7,16 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from bench import table, targets
-from bench.processes import ROOT
+from bench.board import Board
+from bench.processes import ROOT, ChildFailed, child
+from bench.systems.floor import Floor
 from tests.roads.command import Shop
 
 KEYS = (
@@ -150,6 +154,43 @@ async def test_an_interrupted_run_leaves_no_server_and_no_child() -> None:
     assert not Path(f"/proc/{postmaster}").exists()
     for made in (ROOT / "bench" / "results").glob(f"*-{process.pid}.jsonl"):
         made.unlink()
+
+
+# The children
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    """A board of its own."""
+    made = Board(tmp_path / "board", create=True)
+    yield made
+    made.close()
+
+
+async def test_a_child_that_fails_says_why_and_nothing_else_while_the_runner_holds_its_stdin(board: Board) -> None:
+    words = ("floor", "wake", "--dsn", "postgresql://nobody@127.0.0.1:1/none", "--board", str(board.path), "--n", "1")
+    async with child(*words) as one:
+        with pytest.raises(ChildFailed, match="ConnectionRefusedError") as failed:
+            await one.next()
+    assert "Fatal Python error" not in str(failed.value)
+
+
+@pytest.mark.timeout(60)
+async def test_tasks_of_the_floor_park_at_the_same_time(board: Board, dsn: str, admin: asyncpg.Connection) -> None:
+    """One that is not parked is measured as a wake that never came."""
+    floor = Floor(dsn, board, 0, "latencies")
+    await floor.install()
+    working = asyncio.create_task(floor.work(lambda: None))
+    await floor.open_client(1)
+    await floor.enqueue_many("event", list(range(20)))
+    parked = 0
+    while parked < 20 and not working.done():
+        parked = await admin.fetchval("select count(*) from floor.waits")
+        await asyncio.sleep(0.02)  # waits: a park rings nobody outside
+    assert not working.done(), working.exception()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    await floor.close_client()
 
 
 # The command
