@@ -93,9 +93,10 @@ class Child:
 
 
 class Stage:
-    """Use it with `async with`."""
+    """Use it with `async with`. Without `heals` it has no healer: every worker is the test's own."""
 
-    def __init__(self, installation: Installation, folder: Path, name: str) -> None:
+    def __init__(self, installation: Installation, folder: Path, name: str, *, heals: bool = True) -> None:
+        self.heals = heals
         self.installation = installation
         self.owner_dsn = installation.dsn
         self.dsn = as_worker(installation.dsn)
@@ -134,7 +135,8 @@ class Stage:
             )  # fmt: skip
         ours.setblocking(False)
         self._orders = ours
-        await self.start_healer()
+        if self.heals:
+            await self.start_healer()
         return self
 
     async def __aexit__(self, *_: object) -> None:
