@@ -115,6 +115,13 @@ CASES: dict[str, tuple[str, Told]] = {
             (16, "step[2] notes: timeout", "is 31d: write a duration from 1ms to 30d"),
         ],
     ),
+    "true is no number": (
+        changed("max_attempts = 3", "max_attempts = true").replace("max_concurrency = 2", "max_concurrency = 2.0"),
+        [
+            (2, "max_concurrency", "is a number with a point: write a whole number"),
+            (15, "step[2] notes: retry.max_attempts", "is true: write a whole number"),
+        ],
+    ),
     "a cap below the first delay": (
         changed("max_delay_ms = 10000", "max_delay_ms = 499"),
         [(15, "step[2] notes: retry.max_delay_ms", "is less than initial_delay_ms (500)")],
