@@ -225,7 +225,7 @@ async def test_a_time_out_is_kept_by_the_supervisors_own_clock(here: Place, tmp_
     met = await orphan(Place(tmp_path / "other"), "go", tried)
     for one in (supervised, met):
         found = await ended(one)
-        assert (found.timed_out, found.stopped) == (True, None)
+        assert (found.timed_out, found.stopped, found.signal) == (True, None, signal.SIGINT)
         outcome = await here.settle(tried, one, found)
         assert isinstance(outcome, Failed)
         assert (outcome.outcome, outcome.error["message"]) == (

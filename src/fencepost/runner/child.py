@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import Any, NoReturn
 
 from fencepost.runner import tree
+
+TYPE_CHECKING = False  # typing itself is not imported: a supervisor is to be there at once
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGPIPE", "SIGXFSZ")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import stat
-from typing import Any, Final
+
+TYPE_CHECKING = False  # typing itself is not imported: a supervisor is to be there at once
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 HASHED: Final = 1024 * 1024
 STOP_AT: Final = "FENCEPOST_SUPERVISOR_STOP_AT"  # tests: it stops itself at this point, and is killed or woken there
@@ -55,6 +57,8 @@ class Sink:
 
 def digest_of(path: str, home: str) -> dict[str, Any]:
     """The digest of an output's file, or what is wrong with it. Memory is bounded, whatever its size."""
+    import hashlib
+
     path, home = os.path.realpath(path), os.path.realpath(home)
     if os.path.commonpath([path, home]) != home:
         return {"problem": f"it leads out of its folder, to {path}"}

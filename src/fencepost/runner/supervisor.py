@@ -10,10 +10,13 @@ import os
 import select
 import signal
 import time
-from typing import Any, Final
 
 from fencepost.runner import child, tree
 from fencepost.runner.kept import Sink, digest_of, reach, write_durably
+
+TYPE_CHECKING = False  # typing itself is not imported: a supervisor is to be there at once
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 CHUNK: Final = 65536
 KILL_SECONDS: Final = 10.0  # how long what SIGKILL was sent to may take to go
@@ -233,12 +236,12 @@ class Supervisor:
 
 
 def _reason() -> str:
-    """Why we were told to stop: the first reason; none stands there where somebody outside sent the signal."""
+    """Why we were told to stop: the first reason; nothing, where somebody outside sent the signal."""
     try:
         with open("stop", encoding="utf-8") as file:  # noqa: PTH123 - as above
             return file.read(200)
     except OSError:
-        return "terminated"
+        return ""
 
 
 def _noted(*_: object) -> None:

@@ -7,7 +7,10 @@ import ctypes
 import os
 import signal
 import sys
-from typing import Final
+
+TYPE_CHECKING = False  # typing itself is not imported: a supervisor is to be there at once
+if TYPE_CHECKING:
+    from typing import Final
 
 LINUX: Final = sys.platform == "linux"
 

@@ -133,7 +133,7 @@ def _remove_one(folder: Path) -> bool:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(4, thread_name_prefix="fencepost-commands")
+    return ThreadPoolExecutor(8, thread_name_prefix="fencepost-commands")
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -19,7 +19,7 @@ from fencepost.worker.commands.reports import Completed, Ended, Failed
 
 SAID_BYTES: Final = 8192  # of a log's end, where its last line is looked for
 SAID_CHARS: Final = 300
-OUTSIDE: Final = "terminated"  # the supervisor's word for a signal that came without a reason
+OUTSIDE: Final = ""  # the supervisor's reason for a signal that came without one
 
 
 async def settle(store: Store, packet: Packet, folder: Path, ended: Ended) -> Completed | Failed:

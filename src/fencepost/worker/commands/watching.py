@@ -58,8 +58,8 @@ class Supervised:
 
     def stop(self, reason: str) -> None:
         """Have the command ended: SIGINT, SIGTERM, SIGKILL, each after its grace. The first reason stays. Idempotent."""
-        with contextlib.suppress(FileNotFoundError):
-            folders.write_first(self.folder / "stop", reason.encode())
+        with contextlib.suppress(OSError):
+            folders.write_first(self.folder / "stop", (reason or "stopped").encode(errors="replace"))
         if self._child is not None and self._child.stdin is not None and not self._child.stdin.closed:
             self._hang_up()  # never told to go: nothing runs
         elif not self._is_gone():
