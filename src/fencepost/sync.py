@@ -19,6 +19,7 @@ from fencepost.authoring import Workflow
 from fencepost.words import Source, Status
 
 if TYPE_CHECKING:
+    from fencepost.planning import Definition, Plan
     from fencepost.settings import Settings
 
 __all__ = ["Client", "Handle"]
@@ -105,6 +106,14 @@ class Client:
             self._client.start(workflow, input, id=id, org=org, source=source, priority=priority, delay=delay)
         )
         return Handle(self._loop, handle)
+
+    def start_plan(
+        self, plan: Plan | Definition, /, *, id: str | None = None, org: str = "default", source: Source = "program",
+        priority: int | None = None,
+    ) -> Handle[Any]:  # fmt: skip
+        """Admit a plan, once. Raises as `fencepost.Client.start_plan` does."""
+        starting = self._client.start_plan(plan, id=id, org=org, source=source, priority=priority)
+        return Handle(self._loop, self._loop.wait(starting))
 
     @overload
     def handle(self, run_id: str, /, *, org: str = "default", returns: Workflow[Any, Out]) -> Handle[Out]: ...

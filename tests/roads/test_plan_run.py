@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
+from typing import Any
 
 import asyncpg
 import pytest
 
-from tests.roads.command import Shop, ended, until_says
+from fencepost import Client, LaunchConflict, LaunchRefused, Plan, PlanInvalid, stdout, sync
+from fencepost.settings import read_settings
+from tests.roads.command import SOON, Shop, ended, until_says
 from tests.roads.planned import CALLS, FAILS, NOTES, begun, book, waits, write
 
 KEYS = {"run_id", "org", "name", "status", "reason", "error", "steps"}
@@ -253,3 +257,65 @@ async def test_a_cancel_from_elsewhere_ends_it_with_3(shop: Shop) -> None:
     assert (said.code, said.object["status"]) == (3, "cancelled")
     assert said.object["steps"]["after"]["state"] == "cancelled"
     assert len(book(shop)) == 1
+
+
+# From Python
+
+IN_PYTHON = """
+from fencepost import Plan, stdout
+from shop import app, order
+
+plan = Plan("made")
+said = plan.command("say", ["echo", "hello"], outputs={"words": stdout()})
+plan.command("again", ["cat", "{inputs.words.path}"], needs=[said], inputs={"words": said.output("words").content()}, outputs={"all": stdout()})
+plan.workflow("order", order, needs=[said], input={"n": 3})
+bad = Plan("bad")
+bad.command("x", [])
+"""
+
+
+async def test_a_plan_made_in_python_is_run_by_its_place(shop: Shop) -> None:
+    (shop.place / "planner.py").write_text(IN_PYTHON)
+    said = await shop("plan", "run", "planner:plan", "--here", "--json")
+    assert said.code == 0, said.err
+    assert said.object["steps"]["again"]["outputs"]["all"]["value"] == "hello\n"
+    assert said.object["steps"]["order"]["outputs"]["result"]["value"] == 6
+    for target, code, words in (
+        ("planner:bad", "PLAN_INVALID", "command"), ("planner:order", "USAGE", "is a workflow, not a plan; planner has plan, bad"),
+        ("planner:none", "USAGE", "no 'none'; planner has plan, bad"), ("nowhere:plan", "USAGE", "no module"),
+    ):  # fmt: skip
+        refused = await shop("plan", "run", target, "--here", "--json")
+        assert (refused.code, refused.object["error"]["code"]) == (2, code), refused
+        assert words in refused.err
+
+
+async def test_a_client_starts_a_plan_and_waits_for_its_end(dsn: str, shop: Shop) -> None:
+    """70.2 Once: the same plan is the same run, also from the synchronous client."""
+    plan = Plan("small")
+    plan.command("say", ["echo", "hello"], outputs={"words": stdout()})
+    async with shop.worker(target=None), Client.from_settings(read_settings(dsn=dsn)) as client:
+        handle = await client.start_plan(plan)
+        assert handle.id == plan.definition().run_id
+        assert await handle.result(timeout=SOON) == {"steps": 1, "succeeded": 1}
+        assert (await client.start_plan(plan.definition())).id == handle.id
+        plan.command("more", ["true"])
+        with pytest.raises(LaunchConflict) as caught:
+            await client.start_plan(plan, id=handle.id)
+        assert [each["path"] for each in caught.value.differs] == ["$.steps.more"]
+        plan.command("say", ["true"])
+        with pytest.raises(PlanInvalid):
+            await client.start_plan(plan)
+        with pytest.raises(LaunchRefused):
+            await client.start_plan(small(1), id="x" * 200)
+
+    def alone() -> Any:
+        with sync.Client.from_settings(read_settings(dsn=dsn)) as waiting:
+            return waiting.start_plan(small(1)).status()
+
+    assert await asyncio.to_thread(alone) == "running"
+
+
+def small(number: int) -> Plan:
+    plan = Plan(f"plan-{number}")
+    plan.command("say", ["echo", str(number)])
+    return plan

@@ -9,7 +9,7 @@ from fencepost.cli.say import DONE
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE|MODULE:PLAN")
 @click.option("--json", "as_json", is_flag=True, help="One object; of a plan with faults, each with its line and path.")
 def check(file: str, as_json: bool) -> int:
     """Judge a plan in TOML or JSON (- for stdin), without a database.

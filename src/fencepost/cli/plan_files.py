@@ -1,16 +1,20 @@
-"""A plan's file as a command is given it: read, its workflows found, and what differs from the plan that an id already has."""
+"""A plan as a command is given it, in a file or in Python: read, and its workflows found."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from fencepost.cli.say import Stop
 
 if TYPE_CHECKING:
     from fencepost.app import App
     from fencepost.planning import Definition
+
+IN_PYTHON: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +26,32 @@ class Given:
 
 
 def read_given(file: str) -> Given:
-    """The plan of a file, or of stdin for `-`, its workflows by their registered names. Raises PlanInvalid with every fault."""
+    """The plan of a file, of stdin for `-`, or of MODULE:PLAN, its workflows by their registered names.
+
+    Raises PlanInvalid with every fault; Stop (2) for what is no plan.
+    """
     from fencepost.app import App
     from fencepost.planning.reading import read
 
+    if IN_PYTHON.fullmatch(file) and not Path(file).exists():
+        return _made(file)
     app = App("plans")
     return Given(read(file, resolve=partial(_join, app)), app)
+
+
+def _made(target: str) -> Given:
+    """The plan that MODULE:PLAN names. Its workflows are those of the Apps that its module holds."""
+    from fencepost.app import App
+    from fencepost.cli.targets import find_plan
+
+    plan, apps = find_plan(target)
+    definition, app = plan.definition(), App("plans")
+    for name in sorted(workflows_of(definition)):
+        theirs = next((each for each in apps if name in each.registry.workflows), None)
+        if theirs is not None:
+            app.registry.workflows[name] = theirs.registry.workflows[name]
+            app.release = app.release or theirs.release
+    return Given(definition, app)
 
 
 def workflows_of(definition: Definition) -> set[str]:
@@ -35,26 +59,6 @@ def workflows_of(definition: Definition) -> set[str]:
     from fencepost.planning.model import WorkflowStep
 
     return {step.workflow for step in definition.steps if isinstance(step, WorkflowStep)}
-
-
-def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where the launch on record and a normal form differ, by path; a step is called by its id, so that one more step is one difference
-    (law 70.2).
-    """
-    from fencepost.admission import _differences as differ
-
-    if stored["kind"] != "plan":
-        return [{"path": "$.kind", "stored": stored["kind"], "given": "plan"}]
-    plan = stored["input"]
-    found = list(differ("$", _by_id(plan), _by_id(given)))
-    order, wanted = ([step["id"] for step in each["steps"]] for each in (plan, given))
-    if sorted(order) == sorted(wanted) and order != wanted:
-        found.append({"path": "$.steps", "stored": order, "given": wanted})
-    return found
-
-
-def _by_id(plan: dict[str, Any]) -> dict[str, Any]:
-    return plan | {"steps": {step["id"]: step for step in plan["steps"]}}
 
 
 def _join(app: App, target: str) -> str:

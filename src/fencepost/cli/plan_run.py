@@ -19,6 +19,7 @@ from fencepost.cli.working import accompany, working
 if TYPE_CHECKING:
     from fencepost.cli.plan_files import Given
     from fencepost.client import Client, Handle
+    from fencepost.words import Source
 
 
 RESULTS_SHOWN: Final = 50
@@ -40,7 +41,7 @@ class Order:
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE|MODULE:PLAN")
 @click.option("--id", "run_id", metavar="ID", help="The run's id; else the plan's name and 12 digits of its digest.")
 @click.option("--new", is_flag=True, help="Another run of the same plan, with an id of its own.")
 @click.option("--detach", is_flag=True, help="Admit it and leave: nothing is started, nothing followed.")
@@ -89,7 +90,8 @@ async def _run(place: Place, order: Order) -> int:
                 import_module("fencepost.worker.loop")  # what cannot work says so before it has admitted anything
             elif not order.detach:
                 await _need_worker(client, order)
-            handle = await _admit(client, order)
+            source: Source = "program" if order.detach else "api"
+            handle = await client.start_plan(order.given.definition, id=order.run_id, org=order.org, source=source)
             say.words(f"run: {say.clean(handle.id)}")
             if order.detach:
                 return await _detached(handle, as_json=order.as_json)
@@ -118,28 +120,6 @@ async def _need_worker(client: Client, order: Order) -> None:
         f"`fencepost worker{' MODULE:APP' if missing else ''}`, or run its steps in this process with --here, or leave it in the queue with "
         "--detach",
     )  # fmt: skip
-
-
-async def _admit(client: Client, order: Order) -> Handle[Any]:
-    """The run, created or found again. Raises LaunchConflict with what differs; LaunchRefused."""
-    from fencepost import plans
-    from fencepost.cli.plan_files import differences
-    from fencepost.client.launching import judge_words
-    from fencepost.errors import LaunchConflict, LaunchRefused
-
-    definition = order.given.definition
-    judge_words(order.run_id, order.org, "api")
-    answer = await plans.admit(
-        client.db, org=order.org, run_id=order.run_id, name=definition.name, lane=await client.lane(), release=client.release,
-        source="program" if order.detach else "api", definition=definition.canonical,
-    )  # fmt: skip
-    match answer.answer:
-        case "created" | "replayed":
-            return client.handle(order.run_id, org=order.org)
-        case "conflict":
-            raise LaunchConflict(order.run_id, differences(answer.stored or {}, definition.normal()))
-        case "refused":
-            raise LaunchRefused(f"the database refused the id, organisation or name of plan {order.run_id!r}")
 
 
 async def _detached(handle: Handle[Any], *, as_json: bool) -> int:

@@ -6,11 +6,14 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from fencepost.app import App
 from fencepost.authoring import Step, Workflow
 from fencepost.cli.say import USAGE, Stop, clean
+
+if TYPE_CHECKING:
+    from fencepost.planning import Plan
 
 
 def find_app(target: str) -> App:
@@ -37,6 +40,17 @@ def find_workflow(target: str) -> tuple[App, Workflow[Any, Any]]:
     )
 
 
+def find_plan(target: str) -> tuple[Plan, list[App]]:
+    """The plan that MODULE:PLAN names, and the Apps of that module, then of others that are loaded. Raises Stop (2)."""
+    from fencepost.planning import Plan
+
+    found = _find(target, "PLAN")
+    if not isinstance(found, Plan):
+        raise _not_it(target, found, "a plan")
+    modules = [sys.modules[target.partition(":")[0]], *list(sys.modules.values())]
+    return found, [thing for module in modules for thing in list(_names(module).values()) if isinstance(thing, App)]
+
+
 def _is_workflow(thing: object) -> TypeGuard[Workflow[Any, Any]]:
     return isinstance(thing, Workflow)
 
@@ -46,8 +60,15 @@ def _not_it(target: str, found: object, wanted: str) -> Stop:
     named: str = type(found).__name__
     kind = next((word for class_, word in kinds if isinstance(found, class_)), f"of type {named}")
     module = sys.modules[target.partition(":")[0]]
-    wants: type[Any] = App if wanted == "an App" else Workflow
+    wants: type[Any] = _class_of(wanted)
     return Stop(USAGE, "USAGE", f"{target} is {kind}, not {wanted}{_offer(module, wants)}")
+
+
+def _class_of(wanted: str) -> type[Any]:
+    """What `an App`, `APP` and so on are."""
+    from fencepost.planning import Plan
+
+    return {"app": App, "plan": Plan}.get(wanted.rpartition(" ")[2].lower(), Workflow)
 
 
 def _offer(module: Any, kind: type[Any]) -> str:
@@ -70,7 +91,7 @@ def _find(target: str, what: str) -> object:
         try:
             found = getattr(found, part)
         except AttributeError:
-            offer = _offer(module, App if what == "APP" else Workflow)
+            offer = _offer(module, _class_of(what))
             raise Stop(USAGE, "USAGE", f"module {module_name} has no {attribute!r}{offer}") from None
     return found
 

@@ -22,6 +22,7 @@ from fencepost.words import Source
 if TYPE_CHECKING:
     import asyncpg
 
+    from fencepost.planning import Definition, Plan
     from fencepost.settings import Settings
 
 __all__ = ["Client", "Handle"]
@@ -135,6 +136,25 @@ class Client:
         for launch, answer in zip(launches, answers, strict=True):
             self._judge(launch, answer)
         return [Handle(self.db, self._ears, org, name, workflow.returns, bounded=source in BOUNDED) for name in names]
+
+    async def start_plan(
+        self, plan: Plan | Definition, /, *, id: str | None = None, org: str = "default", source: Source = "program",
+        priority: int | None = None, conn: asyncpg.Connection | None = None,
+    ) -> Handle[Any]:  # fmt: skip
+        """Admit a plan, once: the same id with the same plan gives the same run. `id`: else its name and 12 digits of its digest.
+
+        Raises PlanInvalid (every fault), LaunchConflict, LaunchRefused, SchemaMismatch, DatabaseUnavailable.
+        """
+        from fencepost.client import planned
+        from fencepost.planning import Definition
+
+        definition = plan if isinstance(plan, Definition) else plan.definition()
+        run_id = definition.run_id if id is None else id
+        await planned.admit(
+            self.db, definition, run_id=run_id, org=org, lane=await self.lane(), release=self.release, source=source,
+            priority=priority, connection=conn,
+        )  # fmt: skip
+        return Handle(self.db, self._ears, org, run_id, Any, bounded=False)
 
     @overload
     def handle(self, run_id: str, /, *, org: str = "default", returns: Workflow[Any, Out]) -> Handle[Out]: ...
