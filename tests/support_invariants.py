@@ -21,6 +21,10 @@ end $$;
 create trigger watch before update or delete on fencepost.outcome for each row execute function watch.refuse();
 create trigger watch before update or delete on fencepost.attempt for each row execute function watch.refuse();
 create trigger watch before update or delete on fencepost.event for each row execute function watch.refuse();
+create trigger watch before update or delete on fencepost.result for each row execute function watch.refuse();
+create trigger watch before update or delete on fencepost.handoff for each row execute function watch.refuse();
+create trigger watch before update or delete on fencepost.definition for each row execute function watch.refuse();
+create trigger watch before update on fencepost.step for each row when (old.ended_at is not null) execute function watch.refuse();
 create trigger watch_delete before delete on fencepost.boundary for each row execute function watch.refuse();
 create trigger watch before update on fencepost.boundary for each row
   when (old.state in ('kept', 'arrived', 'timed_out')
@@ -86,6 +90,32 @@ CHECKS = {
     "90.1: an entry names no attempt that has not been": """
         select l.rid, l.seq, l.type, l.number from fencepost.ledger l left join fencepost.task t using (rid) left join fencepost.outcome o using (rid)
           join fencepost.run r using (rid) where r.origin is null and l.number > coalesce(o.number, t.number)""",
+    "70.4: a plan's counts are those of its steps, and no more than it allows run": """
+        select x.* from (
+          select p.*, (select count(*) from fencepost.task c where c.parent = p.rid) as living,
+                 count(*) filter (where s.ended_at is null) as is_open, count(*) filter (where s.state in ('running', 'unknown')) as is_flying,
+                 count(*) filter (where s.state = 'unknown') as is_unknown, count(*) filter (where s.state = 'succeeded') as is_succeeded,
+                 count(*) filter (where s.state = 'failed') as is_failed
+            from fencepost.plan p join fencepost.task t using (rid) join fencepost.step s using (rid) group by p.rid) x
+         where (x.open, x.flying, x.unknown, x.succeeded, x.failed)
+               is distinct from (x.is_open, x.is_flying, x.is_unknown, x.is_succeeded, x.is_failed)
+            or x.living <> x.flying or x.flying > x.most""",
+    "70.5: a step that runs has one living try, which is unknown if it is": """
+        select s.rid, s.id, s.state, c.state as child from fencepost.step s join fencepost.task t on t.rid = s.rid
+          left join fencepost.task c on c.rid = s.child
+         where (s.state in ('running', 'unknown')) <> (c.rid is not null) or (s.state = 'unknown') <> coalesce(c.state = 'unknown', false)""",
+    "70.6: results are those of steps that succeeded, by the try that did": """
+        select r.rid, r.step, r.name from fencepost.result r left join fencepost.step s on s.rid = r.rid and s.no = r.step
+         where s.state is distinct from 'succeeded' or s.child <> r.child""",
+    "70.3: what is blocked waits for as many as have not ended": """
+        select s.rid, s.id, s.needs from fencepost.step s join fencepost.task t on t.rid = s.rid where s.state = 'blocked'
+           and s.needs <> (select count(*) from fencepost.edge e join fencepost.step f on f.rid = e.rid and f.no = e.source
+                            where e.rid = s.rid and e.target = s.no and f.ended_at is null)""",
+    "70.13: a delay is the plan's timer": """
+        select t.rid, t.due_at from fencepost.task t join fencepost.plan p using (rid) where t.state = 'parked'
+           and t.due_at is distinct from (select min(s.due_at) from fencepost.step s where s.rid = t.rid)""",
+    "80.6: of a plan that has ended no try lives": """
+        select o.rid, c.rid as child from fencepost.outcome o join fencepost.plan p using (rid) join fencepost.task c on c.parent = o.rid""",
     "tries are not more than attempts": """
         select t.rid from fencepost.task t where t.tries > t.number union all select o.rid from fencepost.outcome o where o.tries > o.number""",
     "85.5: evidence that was accepted is the record": """

@@ -199,7 +199,7 @@ MUTANTS = [
     Mutant(
         "what has begun is not deferred",
         ATTEMPTS,
-        "if h.begun and v_task.on_lost <> 'replay' then",
+        "if h.begun and (v_task.on_lost <> 'replay' or v_task.opaque) then",
         "if false then",
         ("test_40_returns.py::test_an_attempt_whose_code_may_have_run_is_not_deferred",),
     ),

@@ -290,8 +290,8 @@ begin
       answer := 'deferred'; return next; continue;
     end if;
     v_recovery := _reasons[h.ord] <> 'workflow_missing';
-    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since, t.on_lost into v_task from fencepost.task t where t.rid = h.rid;
-    if h.begun and v_task.on_lost <> 'replay' then answer := 'LW401'; return next; continue; end if;
+    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since, t.on_lost, t.opaque into v_task from fencepost.task t where t.rid = h.rid;
+    if h.begun and (v_task.on_lost <> 'replay' or v_task.opaque) then answer := 'LW401'; return next; continue; end if;
     if v_recovery and (v_task.n > 20 or v_now - v_task.since >= interval '30 minutes') then
       perform fencepost.end_runs_(array[h.rid], array['failed'], array[null::text], array[json_build_object('code', 'RECOVERY_EXHAUSTED',
         'message', format('%s deferrals of this leg since %s, the last for want of %s (%s)', v_task.n - 1, v_task.since, _dependencies[h.ord], _reasons[h.ord]),

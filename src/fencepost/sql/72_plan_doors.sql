@@ -105,7 +105,7 @@ begin
   if v_how = 'closed' then return; end if;
   if v_how = 'new' then
     v_rids := array(select t.rid from fencepost.task t where t.rid = any (_rids) and (_root is null or t.parent = _root) order by t.rid for no key update skip locked);
-    v_rids := array(select o.rid from fencepost.orphans_(_holder) o(rid) where o.rid = any (v_rids));
+    v_rids := array(select o.rid from fencepost.orphans_(_holder, v_rids) o(rid) where o.rid = any (v_rids));
     with u as (update fencepost.task t set holder = _holder, request = _request, seq = t.seq + 1 where t.rid = any (v_rids) returning t.rid, t.seq, t.number)
     insert into fencepost.event (rid, seq, at, type, number, data)
     select u.rid, u.seq, v_now, 'attempt.adopted', u.number, jsonb_build_object('holder', _holder) from u;
@@ -113,15 +113,16 @@ begin
   return query select * from fencepost.repeat_claim_(_holder, _request);
 end $law$;
 
--- Begun opaque work that nobody holds who lives, whose process ran where this incarnation runs.
-create function fencepost.orphans_(_me uuid) returns setof bigint language plpgsql stable as $law$
+-- Begun opaque work that nobody holds who lives, whose process ran where this incarnation runs. `_dropped`: what this incarnation
+-- itself was given, and does not hold.
+create function fencepost.orphans_(_me uuid, _dropped bigint[]) returns setof bigint language plpgsql stable as $law$
 begin
   return query
     select t.rid from fencepost.incarnation me
       cross join lateral (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
       cross join lateral (select p.boot_id, p.pid_namespace from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
      where me.id = _me and p.boot_id = me.boot_id and p.pid_namespace = me.pid_namespace
-       and not exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null);
+       and (t.holder = _me and t.rid = any (_dropped) or not exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null));
 end $law$;
 
 -- The packet and the process of an attempt that was adopted.

@@ -1166,8 +1166,8 @@ begin
       answer := 'deferred'; return next; continue;
     end if;
     v_recovery := _reasons[h.ord] <> 'workflow_missing';
-    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since, t.on_lost into v_task from fencepost.task t where t.rid = h.rid;
-    if h.begun and v_task.on_lost <> 'replay' then answer := 'LW401'; return next; continue; end if;
+    select t.deferrals + 1 as n, coalesce(t.deferred_since, v_now) as since, t.on_lost, t.opaque into v_task from fencepost.task t where t.rid = h.rid;
+    if h.begun and (v_task.on_lost <> 'replay' or v_task.opaque) then answer := 'LW401'; return next; continue; end if;
     if v_recovery and (v_task.n > 20 or v_now - v_task.since >= interval '30 minutes') then
       perform fencepost.end_runs_(array[h.rid], array['failed'], array[null::text], array[json_build_object('code', 'RECOVERY_EXHAUSTED',
         'message', format('%s deferrals of this leg since %s, the last for want of %s (%s)', v_task.n - 1, v_task.since, _dependencies[h.ord], _reasons[h.ord]),
@@ -2405,7 +2405,7 @@ begin
   if v_how = 'closed' then return; end if;
   if v_how = 'new' then
     v_rids := array(select t.rid from fencepost.task t where t.rid = any (_rids) and (_root is null or t.parent = _root) order by t.rid for no key update skip locked);
-    v_rids := array(select o.rid from fencepost.orphans_(_holder) o(rid) where o.rid = any (v_rids));
+    v_rids := array(select o.rid from fencepost.orphans_(_holder, v_rids) o(rid) where o.rid = any (v_rids));
     with u as (update fencepost.task t set holder = _holder, request = _request, seq = t.seq + 1 where t.rid = any (v_rids) returning t.rid, t.seq, t.number)
     insert into fencepost.event (rid, seq, at, type, number, data)
     select u.rid, u.seq, v_now, 'attempt.adopted', u.number, jsonb_build_object('holder', _holder) from u;
@@ -2413,15 +2413,16 @@ begin
   return query select * from fencepost.repeat_claim_(_holder, _request);
 end $law$;
 
--- Begun opaque work that nobody holds who lives, whose process ran where this incarnation runs.
-create function fencepost.orphans_(_me uuid) returns setof bigint language plpgsql stable as $law$
+-- Begun opaque work that nobody holds who lives, whose process ran where this incarnation runs. `_dropped`: what this incarnation
+-- itself was given, and does not hold.
+create function fencepost.orphans_(_me uuid, _dropped bigint[]) returns setof bigint language plpgsql stable as $law$
 begin
   return query
     select t.rid from fencepost.incarnation me
       cross join lateral (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
       cross join lateral (select p.boot_id, p.pid_namespace from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
      where me.id = _me and p.boot_id = me.boot_id and p.pid_namespace = me.pid_namespace
-       and not exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null);
+       and (t.holder = _me and t.rid = any (_dropped) or not exists (select from fencepost.incarnation i where i.id = t.holder and i.ended is null));
 end $law$;
 
 -- The packet and the process of an attempt that was adopted.
@@ -2874,7 +2875,7 @@ begin
      and not exists (select from unnest(_held_rids, _held_numbers) h(rid, number) where h.rid = t.rid and h.number = t.number);
   if v_rids is not null then
     foreach v_rid in array fencepost.seize_(v_rids) loop
-      if exists (select from fencepost.task t where t.rid = v_rid and t.holder = _id and t.request <= _answered and t.state = 'running') then
+      if exists (select from fencepost.task t where t.rid = v_rid and t.holder = _id and t.request <= _answered and t.state = 'running' and not (t.opaque and t.begun)) then
         perform fencepost.return_(v_rid, 'not_held', v_now);
       else
         perform fencepost.lose_(v_rid, 'not_held', v_now) from fencepost.task t where t.rid = v_rid and t.holder = _id and t.request <= _answered;
@@ -2900,7 +2901,7 @@ begin
   select min(t.due_at) into v_due from (select t.due_at from fencepost.task t where t.lane = me.lane and t.due_at is not null order by t.due_at limit 1) t;
   return jsonb_build_object('buried', false, 'lost', coalesce(v_lost, '[]'), 'cancel', coalesce(v_cancel, '[]'), 'peers', coalesce(v_peers, '[]'),
     'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped,
-    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id) o(rid) order by o.rid limit 200) o));
+    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id, coalesce(v_rids, '{}')) o(rid) order by o.rid limit 200) o));
 end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
@@ -2961,20 +2962,25 @@ end $law$;
 
 -- 70.10. Opaque work past its ceiling, if its holder is gone, or has said nothing of it for a lease more.
 create function fencepost.reap_ceilings_(_now timestamptz) returns integer language plpgsql volatile as $law$
-declare v_rids bigint[]; v_rid bigint; v_n integer := 0;
+declare v_rids bigint[]; v_seen bigint[] := '{}'; v_rid bigint; v_n integer := 0;
 begin
-  v_rids := array(
-    select t.rid from (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
-     cross join lateral (select p.ceiling_at from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
-      left join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder and i.ended is null limit 1) i on true
-     where p.ceiling_at + coalesce(i.lease_ms, 0) * interval '1 ms' <= _now order by p.ceiling_at limit 100);
-  if v_rids = '{}' then return 0; end if;
-  foreach v_rid in array fencepost.seize_(v_rids) loop
-    if exists (select from fencepost.task t join fencepost.process p on p.rid = t.rid and p.number = t.number
-                where t.rid = v_rid and t.opaque and t.begun and p.ceiling_at <= _now) then
-      perform fencepost.lose_(v_rid, 'ceiling_passed', _now);
-      v_n := v_n + 1;
-    end if;
+  while v_n < 100 loop
+    v_rids := array(
+      select t.rid from (select t.rid, t.number, t.holder from fencepost.task t where t.opaque and t.holder is not null and t.begun) t
+       cross join lateral (select p.ceiling_at from fencepost.process p where p.rid = t.rid and p.number = t.number limit 1) p
+        left join lateral (select i.lease_ms from fencepost.incarnation i where i.id = t.holder and i.ended is null limit 1) i on true
+       where p.ceiling_at + coalesce(i.lease_ms, 0) * interval '1 ms' <= _now and not (t.rid = any (v_seen)) order by p.ceiling_at limit 100);
+    exit when v_rids = '{}';
+    v_seen := v_rids || v_seen;
+    foreach v_rid in array fencepost.seize_(v_rids) loop
+      -- Again under the lock (85.2): a worker that lives may have adopted it meanwhile.
+      if exists (select from fencepost.task t join fencepost.process p on p.rid = t.rid and p.number = t.number
+                   left join fencepost.incarnation i on i.id = t.holder and i.ended is null
+                  where t.rid = v_rid and t.opaque and t.begun and p.ceiling_at + coalesce(i.lease_ms, 0) * interval '1 ms' <= _now) then
+        perform fencepost.lose_(v_rid, 'ceiling_passed', _now);
+        v_n := v_n + 1;
+      end if;
+    end loop;
   end loop;
   return v_n;
 end $law$;
