@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.hot import Record
 from fencepost.words import CANCELLING, STALE, Cancelling, Fence, OnLost, Stale
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """All that is needed to run an attempt. `boundaries` is the JSON page that replay reads; `more`: read_boundaries has the rest.
 
     `input` None: it did not fit into the claim; `read_input` has it. `begun`: recorded with the claim (loss means replay).
