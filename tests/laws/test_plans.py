@@ -120,3 +120,26 @@ async def test_no_hot_door_reads_more_for_a_run_than_the_run_has_whatever_it_was
     beside = await burst(line, 6)
     assert {door: reads for door, reads in beside.items() if reads > 40} == {}
     assert {door: (fresh[door], reads) for door, reads in beside.items() if reads > fresh[door] * 1.5 + 2} == {}
+
+
+async def test_retention_reads_a_page_of_what_is_shared_and_not_all_that_stays(
+    db: Database, session: asyncpg.Connection
+) -> None:
+    """95.1, 85.6 Entries whose epoch is the last of their kind stay for good: a hundred thousand of them are not walked at every pass,
+    and hide none that may go.
+    """
+    line = Line(session, await lane_of(db), await new_holder(db))
+    await session.execute(
+        """insert into fencepost.shared (org, name, key, epoch, made_at, asked_at)
+           select 'default', 'price-' || n, 'k', 'one', now() - interval '40 days', now() - interval '40 days' from generate_series(1, 100000) n;
+           insert into fencepost.shared (org, name, key, epoch, made_at, asked_at)
+           select 'default', 'price-' || n, 'k', 'two', now() - interval '35 days', now() - interval '35 days' from generate_series(51, 55) n;
+           analyze fencepost.shared"""
+    )
+    left = "select count(*) from fencepost.shared where epoch = 'one' and name in (select name from fencepost.shared where epoch = 'two')"
+    for _ in range(1000):
+        await line.door("retain", 3600, 30 * 86400, 200, size=1)
+        if await session.fetchval(left) == 0:
+            break
+    assert await session.fetchval(left) == 0
+    assert line.reads["retain"] < 20_000, line.reads

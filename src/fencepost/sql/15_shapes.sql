@@ -282,7 +282,6 @@ create table fencepost.shared (
   check ((left_as = 'kept') is not distinct from true or value is null)
 );
 create index shared_rid on fencepost.shared (rid) where rid is not null;
-create index shared_asked on fencepost.shared (asked_at);
 
 -- A call that asked for one, until it is given a value.
 create table fencepost.asker (

@@ -463,7 +463,6 @@ create table fencepost.shared (
   check ((left_as = 'kept') is not distinct from true or value is null)
 );
 create index shared_rid on fencepost.shared (rid) where rid is not null;
-create index shared_asked on fencepost.shared (asked_at);
 
 -- A call that asked for one, until it is given a value.
 create table fencepost.asker (
@@ -3550,7 +3549,7 @@ $law$;
 
 -- Returns how many runs were forgotten and how many lost their scratch. Ages in seconds.
 create function fencepost.retain(_scratch_s bigint, _runs_s bigint, _most integer) returns table (scratched integer, forgotten integer) language plpgsql volatile as $law$
-declare v_now timestamptz := fencepost.enter_(); v_old bigint[]; v_mids bigint[];
+declare v_now timestamptz := fencepost.enter_(); v_old bigint[]; v_mids bigint[]; v_first bigint; v_last bigint; v_from bigint;
 begin
   select array_agg(x.rid) into v_old from (
     select o.rid from fencepost.outcome o
@@ -3591,13 +3590,17 @@ begin
     delete from fencepost.outcome o where o.rid = any (v_old);
     delete from fencepost.run r where r.rid = any (v_old);
   end if;
+  -- A page of entries, from a place left to chance where there are more: most of the old ones are the last of their kind and stay for good.
+  select min(s.eid), max(s.eid) into v_first, v_last from fencepost.shared s;
+  v_from := v_first + case when v_last - v_first > 10 * _most then floor(random() * (v_last - v_first + 1 + 10 * _most))::bigint - 10 * _most else 0 end;
   delete from fencepost.shared s where s.eid = any (array(
     select s.eid from fencepost.shared s
-     where s.asked_at < v_now - _runs_s * interval '1 s'
+     where s.eid = any (array(select p.eid from fencepost.shared p where p.eid >= v_from order by p.eid limit 10 * _most))
+       and s.asked_at < v_now - _runs_s * interval '1 s'
        and exists (select from fencepost.shared n where n.org = s.org and n.name = s.name and n.epoch <> s.epoch and n.made_at > s.made_at)
        and not exists (select from fencepost.task t where t.rid = s.rid)
        and not exists (select from fencepost.asker a join fencepost.task t on t.rid = a.rid where a.eid = s.eid)
-     order by s.asked_at limit _most for update skip locked));
+     order by s.eid limit _most for update skip locked));
   delete from fencepost.watcher w where w.until < v_now;
   delete from fencepost.incarnation i where i.id = any (array(
     select i.id from fencepost.incarnation i where i.ended_at < v_now - _runs_s * interval '1 s'
