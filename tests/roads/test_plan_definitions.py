@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import random
@@ -345,3 +346,14 @@ def test_a_workflow_s_place_needs_somebody_to_look_it_up() -> None:
     with pytest.raises(PlanInvalid, match=r"line 4: .*workflow: is a place in the code"):
         planning.read_text(text)
     assert planning.read_text(text, resolve=lambda _: "order") == planning.read_text(text.replace("shop:", ""))
+
+
+def test_a_large_plan_is_judged_and_garbage_is_collected_again() -> None:
+    plan = Plan("large")
+    before = plan.command("s0", ["x"], outputs={"o": stdout()})
+    for n in range(1, 6000):
+        before = plan.command(
+            f"s{n}", ["x"], needs=[before], inputs={"x": before.output("o").content()}, outputs={"o": stdout()}
+        )
+    assert len(plan.definition().steps) == 6000
+    assert gc.isenabled()
