@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.runner import child
 from fencepost.store import StoreFailed
 from fencepost.worker import commands
 from fencepost.worker.commands import Completed, Failed, LaunchRefused, orders
@@ -98,6 +99,32 @@ async def test_a_command_knows_who_it_is_and_nothing_that_is_secret(
     assert "password" not in (supervised.folder / "order.json").read_text()
     waiting = await here.start()
     assert b"password" not in Path(f"/proc/{waiting.facts.pid}/environ").read_bytes()
+
+
+async def test_an_environment_that_is_no_text_arrives_as_it_was(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """00.5 Bytes that are no UTF-8, in what the worker itself was given."""
+    monkeypatch.setenv("ODD", os.fsdecode(b"a\xff"))
+    supervised = await here.go(shell('printf %s "$ODD"'))
+    assert (await ended(supervised)).exit_code == 0
+    assert (supervised.folder / "stdout").read_bytes() == b"a\xff"
+
+
+@pytest.mark.parametrize("means", ["waitid", "waitpid"])
+@pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -9 $$", -9), ("exit 0", 0)])
+async def test_how_a_child_ended_is_known_on_every_system(
+    monkeypatch: pytest.MonkeyPatch, means: str, script: str, status: int
+) -> None:
+    """70.10 Where a system cannot look without reaping, it reaps."""
+    if means == "waitpid":
+        monkeypatch.delattr(os, "waitid")
+    pid = os.posix_spawn(
+        "/bin/sh", ["sh", "-c", f"read x; {script}"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", 0, 0)]
+    )
+    found: list[int] = []
+    await until(lambda: found or ((seen := child.status_of(pid)) is not None and found.append(seen) is None))
+    assert found == [status]
+    if means == "waitid":
+        assert os.waitpid(pid, 0)[0] == pid, "it was looked at, not reaped"
 
 
 async def test_nobody_else_reads_an_attempts_folder(here: Place) -> None:

@@ -43,6 +43,17 @@ def become(order: dict[str, Any], parent: int, hold: int, release: int, streams:
     os._exit(127)
 
 
+def status_of(pid: int) -> int | None:
+    """How a child ended: its exit code, or minus its signal; None: it has not. It stays a zombie, where a system has the means."""
+    if not hasattr(os, "waitid"):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
 def words(failed: str, order: dict[str, Any]) -> str:
     """Why the command could not be started, for people."""
     stage, number, *rest = failed.split(" ", 2)

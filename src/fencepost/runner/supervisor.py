@@ -102,9 +102,7 @@ class Supervisor:
         """Whether the command has; it is not reaped yet."""
         if self.status is None and self.command:
             with contextlib.suppress(ChildProcessError):
-                found = os.waitid(os.P_PID, self.command, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if found is not None:
-                    self.status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+                self.status = child.status_of(self.command)
         return self.status is not None
 
     def _climb(self) -> None:

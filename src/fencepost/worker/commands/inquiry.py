@@ -5,7 +5,9 @@ Nothing is guessed: no result and no proof is no answer yet.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,10 +19,6 @@ from fencepost.worker.commands.reports import Dead, Ended, NotStarted
 class _Command(msgspec.Struct):
     pid: int = 0
     process_start: str | None = None
-
-
-class _Order(msgspec.Struct):
-    env: dict[str, str] = {}
 
 
 _ended = msgspec.json.Decoder(Ended).decode
@@ -61,7 +59,7 @@ def _living(folder: Path) -> bool:
         told = True
         if command.process_start is not None:
             tree.kill(command.pid, command.process_start)
-    packet = _order(folder).env.get("FENCEPOST_PACKET")
+    packet = _marker(folder)
     if packet is not None:
         for left, start in tree.bearing("FENCEPOST_PACKET", packet).items():
             told = True
@@ -76,8 +74,10 @@ def _command(folder: Path) -> _Command:
         return _Command()
 
 
-def _order(folder: Path) -> _Order:
+def _marker(folder: Path) -> str | None:
+    """What every process of the attempt bears in its environment, unless it took it off."""
     try:
-        return msgspec.json.decode((folder / "order.json").read_bytes(), type=_Order)
-    except (OSError, msgspec.MsgspecError):
-        return _Order()
+        marker: Any = json.loads((folder / "order.json").read_bytes())["env"]["FENCEPOST_PACKET"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return marker if isinstance(marker, str) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +49,8 @@ def prepare(folder: Path, packet: Packet, store: Store) -> None:
     given = {name: give(folder / "inputs" / name, name, one, store) for name, one in packet.inputs.items()}
     outputs = {name: _place(folder, name, output) for name, output in packet.definition.outputs.items()}
     folders.write(folder / "packet.json", msgspec.json.encode(_packet(packet, given, outputs)))
-    folders.write(folder / "order.json", msgspec.json.encode(_order(folder, packet, given, outputs)))
+    # The standard library's JSON bears what is no UTF-8 in an environment or a path; it arrives as it was.
+    folders.write(folder / "order.json", json.dumps(_order(folder, packet, given, outputs)).encode())
 
 
 def refusal(error: Exception) -> str:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from fencepost.worker.commands.reports import Dead, Ended, NotStarted
 
 LOOK_SECONDS: Final = 1.0  # between two looks at what tells nobody of its end
 
-_left: Final[list[subprocess.Popen[bytes]]] = []
+_left: Final[deque[subprocess.Popen[bytes]]] = deque()  # children that nobody watches any more
 _SCRIPT: Final = Path(runner.__file__).with_name("alone.py")
 
 
@@ -34,6 +35,7 @@ class Supervised:
         self._child = child
         self._fd = -1  # of the supervisor's process, where the kernel gives one
         self._gone: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def go(self, packet: Packet, store: Store) -> None:
         """Write packet, inputs and order, and let the command run. Raises LaunchRefused: nothing ran, the supervisor has left."""
@@ -125,8 +127,8 @@ class Supervised:
         if self._is_gone():  # asked after the opening, as above
             os.close(fd)
             return False
-        self._fd, self._gone = fd, asyncio.Event()
-        asyncio.get_running_loop().add_reader(fd, self._noted)
+        self._fd, self._gone, self._loop = fd, asyncio.Event(), asyncio.get_running_loop()
+        self._loop.add_reader(fd, self._noted)
         return True
 
     def _noted(self) -> None:
@@ -136,7 +138,8 @@ class Supervised:
 
     def _forget(self) -> None:
         if self._fd >= 0:
-            asyncio.get_running_loop().remove_reader(self._fd)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
 
@@ -147,7 +150,7 @@ async def start(root: Path, name: str) -> Supervised:
 
 
 def _start(root: Path, name: str) -> Supervised:
-    _left[:] = [child for child in _left if child.poll() is None]
+    _reap()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = root.resolve() / name
     folder.mkdir(mode=0o700)
@@ -162,6 +165,15 @@ def _start(root: Path, name: str) -> Supervised:
     seen = process.look(child.pid)
     facts = dataclasses.replace(process.facts(), pid=child.pid, process_start=seen.start if seen else None)
     return Supervised(folder, facts, child)
+
+
+def _reap() -> None:
+    """Take leave of those that have ended; every thread may."""
+    with contextlib.suppress(IndexError):
+        for _ in range(len(_left)):
+            child = _left.popleft()
+            if child.poll() is None:
+                _left.append(child)
 
 
 def meet(folder: Path, pid: int, process_start: str | None) -> Supervised:
