@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -82,6 +83,18 @@ async def test_a_failed_step_is_1_and_says_why_for_each(shop: Shop) -> None:
     assert found["steps"]["third"]["reason"] == "needs second, which was skipped"
     assert "first: failed:" in said.err
     assert "first: try 1 of 2 ended in failure, tries again at once" in said.err
+
+
+async def test_a_retry_comes_after_its_delay_not_after_the_next_heartbeat(shop: Shop) -> None:
+    """70.7"""
+    shop.environ |= {"FENCEPOST_LEASE_SECONDS": "90", "FENCEPOST_HEARTBEAT_SECONDS": "30"}
+    text = 'name = "again"\n[[step]]\nid = "a"\ncommand = ["sh", "-c", "exit $((2 - FENCEPOST_ATTEMPT))"]\n'
+    write(shop, "again.toml", text + 'retry = { max_attempts = 2, initial_delay_ms = 300, on = ["failure"] }\n')
+    said = await shop("plan", "run", "again.toml", "--here", "--json", "--events")
+    assert said.code == 0, said.err
+    at = {(event["type"], event["data"].get("try")): event["at"] for event in said.lines[:-1]}
+    waited, started = (datetime.fromisoformat(at[key]) for key in (("plan.step_waiting", 1), ("plan.step_started", 2)))
+    assert 0.3 <= (started - waited).total_seconds() < 15
 
 
 # Ids
