@@ -332,3 +332,44 @@ def small(number: int) -> Plan:
     plan = Plan(f"plan-{number}")
     plan.command("say", ["echo", str(number)])
     return plan
+
+
+# On the embedded home
+
+
+@pytest.mark.timeout(180)
+async def test_without_a_database_the_home_is_made_and_a_kill_changes_nothing(lonely: Shop) -> None:
+    """70.10 And what reads makes none."""
+    del lonely.environ["FENCEPOST_FILES"]
+    home = lonely.place / ".fencepost"
+    args = ("plan", "run", waits(lonely), "--json")
+    for words in (
+        ["show", "waits.toml"],
+        ["output", "waits.toml", "wait.said"],
+        ["lost", "x", "y"],
+        ["resolve", "x", "y", "again"],
+    ):
+        assert (await lonely("plan", *words)).code == 5, words
+    assert not home.exists()
+    process = await lonely.start(*args)
+    await begun(lonely)
+    process.kill()
+    await ended(process)
+    (lonely.place / "go").touch()
+    said = await lonely(*args)
+    assert (said.code, said.object["status"]) == (0, "completed")
+    assert said.err.count(f"home: {home}\n") == 1
+    assert len(book(lonely)) == 2
+    assert len(list((home / "files" / "attempts").iterdir())) == 2
+    assert (await lonely("plan", "output", "waits.toml", "wait.said")).out == "begun\ndone\n"
+
+
+async def test_dev_without_an_app_runs_commands(shop: Shop) -> None:
+    process = await shop.start("dev")
+    assert process.stdout is not None
+    async with asyncio.timeout(SOON):
+        assert (await process.stdout.readline()).startswith(b"ready lane=")
+    said = await shop("plan", "run", write(shop, "notes.toml", NOTES), "--json")
+    assert (said.code, said.object["status"]) == (0, "completed")
+    process.send_signal(signal.SIGTERM)
+    assert (await ended(process)).code == 0

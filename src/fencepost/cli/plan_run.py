@@ -146,7 +146,8 @@ async def _follow(place: Place, client: Client, order: Order, handle: Handle[Any
     )
     doc = await document(handle)
     if not over:
-        again = shlex.join(["fencepost", "plan", "run", order.file, "--id", handle.id])
+        org = [] if order.org == "default" else ["--org", order.org]
+        again = shlex.join(["fencepost", "plan", "run", order.file, "--id", handle.id, *org])
         say.words(
             f"{'left' if interrupted else 'no longer followed'}: the run goes on when a worker has it; follow it with {again}"
         )
