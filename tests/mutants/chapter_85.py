@@ -212,8 +212,8 @@ MUTANTS = (
     Mutant(
         "steps are resolved before the attempt",
         RESOLUTION,
-        "                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first' end;",
-        "                  end;",
+        "                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first'\n",
+        "",
         ("test_85_resolution.py::test_an_attempt_is_not_resolved_over_its_unknown_steps",),
     ),
     Mutant(

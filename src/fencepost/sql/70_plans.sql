@@ -214,6 +214,16 @@ exception when data_exception or program_limit_exceeded then
   return null;
 end $law$;
 
+-- Whether a command's or a Python step's run may end with it: named outputs, or none.
+create function fencepost.is_result_(_text text) returns boolean language plpgsql immutable as $law$
+declare v jsonb := fencepost.as_json_(_text)->'outputs';
+begin
+  return v is null and fencepost.as_json_(_text) is not null
+      or jsonb_typeof(v) = 'object' and not exists (
+           select from jsonb_each(v) o where jsonb_typeof(o.value->'media_type') is distinct from 'string' or jsonb_typeof(o.value->'size') is distinct from 'number'
+              or jsonb_typeof(o.value->'digest') is distinct from 'string');
+end $law$;
+
 -- What a workflow step's child is given: its own input, and the hand-offs by name (70.8).
 create function fencepost.input_(_rid bigint, _no integer, _spec jsonb) returns text language plpgsql stable as $law$
 declare v_handed jsonb;

@@ -24,6 +24,9 @@ begin
   v_state := case _verdict when 'completed' then 'kept' when 'failed' then 'failed' when 'again' then 'again' end;
   v_value := case _verdict when 'completed' then coalesce(_value, 'null') when 'failed' then _value end;
   v_why := case when t.rid is null then 'the run has ended'
+                when exists (select from fencepost.plan p where p.rid = v_rid) then coalesce('a plan is resolved by its steps: ' || (
+                  select string_agg(x.id, ', ' order by x.no) from (select c.id, s.no from fencepost.step s join fencepost.run c on c.rid = s.child
+                                                                     where s.rid = v_rid and s.state = 'unknown' order by s.no limit 10) x), 'no step of the plan is unknown')
                 when t.state = 'cancelling' then 'the run is being cancelled'
                 when t.fence is not null then 'an attempt of the run still runs'
                 when _verdict is null or _verdict not in ('completed', 'failed', 'again', 'late', 'lookup') then 'a verdict is completed, failed, again, late or lookup'
@@ -64,7 +67,9 @@ begin
   else                                                     -- the attempt as a whole
     v_why := case when t.state <> 'unknown' then format('the run is %s, not unknown', t.state)
                   when _verdict = 'late' then 'an attempt is resolved completed, failed, again or by a look-up'
-                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first' end;
+                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first'
+                  when _verdict = 'completed' and t.opaque and not fencepost.is_result_(v_value)
+                    then 'a step ends with {"outputs": {NAME: {"media_type": TEXT, "size": BYTES, "digest": "sha256:...", "text": TEXT}}}, or with null' end;
   end if;
   if v_why is not null then
     return query select case when x.said then 'done' else 'refused' end, case when not x.said then v_why end
