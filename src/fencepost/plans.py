@@ -100,6 +100,11 @@ async def lose(db: Database, fence: Fence, *, begun: bool, patience: float = lim
             return answer
 
 
+async def clear_loose(db: Database, rid: int, number: int) -> None:
+    """The process of an attempt whose fence is dead was seen to have ended: nobody looks for it any more. Source: clear_loose."""
+    await db.call("clear_loose", [rid], [number])
+
+
 async def declare_lost(
     db: Database, org: str, run_id: str, step: str, *, by: str
 ) -> tuple[Literal["done", "refused", "unknown_run"], str | None]:

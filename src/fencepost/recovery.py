@@ -35,10 +35,20 @@ class Peer(msgspec.Struct, frozen=True):
     process_start: str | None = None
 
 
+class Loose(msgspec.Struct, frozen=True):
+    """The supervisor of an attempt whose fence died before anybody saw it end, on this host: it is to be ended (law 70.11)."""
+
+    rid: int
+    number: int
+    pid: int
+    folder: str
+    process_start: str | None = None
+
+
 class Beat(msgspec.Struct, frozen=True):
     """The answer to a heartbeat. `buried`: this incarnation was judged dead. `lost`: what the worker believed to hold and does not.
     `due_ms`: until the lane's next due instant. `woken`, `reaped`: what this beat's sweeps did. `orphans`: runs of plans' steps whose
-    worker is gone and whose processes ran on this host (law 70.10).
+    worker is gone and whose processes ran on this host (law 70.10). `loose`: processes of this host that nobody's attempt are any more.
     """
 
     buried: bool
@@ -49,6 +59,7 @@ class Beat(msgspec.Struct, frozen=True):
     woken: int = 0
     reaped: int = 0
     orphans: tuple[int, ...] = ()
+    loose: tuple[Loose, ...] = ()
 
 
 async def beat(

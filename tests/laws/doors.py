@@ -204,6 +204,7 @@ async def _plan(db: Database, me: uuid.UUID, lane: int, requests: Iterator[int])
     assert await plans.read_process(db, lost.fence) == (packet, 1, "1", "/folder")
     assert (await plans.declare_lost(db, "default", "p1", "a", by="me"))[0] == "refused"
     assert await plans.lose(db, lost.fence, begun=True) == "lost"
+    await plans.clear_loose(db, lost.fence.rid, lost.fence.number)
     (again,) = (
         await attempts.claim(db, me, next(requests), lane=lane, most=1, cursor="", alone=True, patience=30)
     ).claimed

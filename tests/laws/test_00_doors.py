@@ -111,6 +111,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "claim_orphans": ((NOBODY, 1, [rid], None), "buried"),
         "claim_tree": ((NOBODY, 1, rid, 1), "buried"),
         "ask_shared": ((rid, NOBODY, "s", 1, "", "k", "e", True, None, "w", False), "stale"),
+        "clear_loose": (([rid], [1]), 0),
         "close_incarnation": ((NOBODY,), 0),
         "declare_lost": (("o", "r", "s", "me"), "unknown_run"),
         "defer_attempts": (([rid], [NOBODY], ["capacity"], ["x"], [1]), "stale"),
@@ -154,7 +155,15 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         said = rows[0]["answer"] if rows and "answer" in rows[0] else rows[0][0] if rows else None
         assert said == answer, door
     assert await tables(admin) == before, "an answer about nobody changes nothing"
-    about_nobody = {"open_incarnation", "sleep_worker", "retain", "admit_run", "admit_plan", "read_boundaries", "read_rows"}
+    about_nobody = {
+        "open_incarnation",
+        "sleep_worker",
+        "retain",
+        "admit_run",
+        "admit_plan",
+        "read_boundaries",
+        "read_rows",
+    }
     rest = {d for d in await catalogue.functions(admin) if not d.endswith("_")} - set(asked) - about_nobody
     assert all(door.startswith("read_") for door in rest), f"a door that is not asked here: {rest}"
 

@@ -122,6 +122,15 @@ create table fencepost.process (
   folder        text not null,
   begun_at      timestamptz not null,
   ceiling_at    timestamptz not null,
+  loose         boolean not null default false,   -- its fence is dead, and nobody has seen it end
   primary key (rid, number)
 );
+create index process_loose on fencepost.process (boot_id, pid_namespace) where loose;
 
+-- By whatever door an attempt was lost, its process may run on.
+create function fencepost.loosen_() returns trigger language plpgsql volatile as $law$
+begin
+  update fencepost.process p set loose = true where p.rid = new.rid and p.number = new.number;
+  return null;
+end $law$;
+create trigger attempt_lost after insert on fencepost.attempt for each row when (new.ended = 'lost' and new.begun) execute function fencepost.loosen_();

@@ -4,6 +4,7 @@
 --        70.8   hand-offs are resolved after begin, and recorded per attempt with their digests
 --        70.9   the packet comes from here, whatever the worker was told before
 --        70.10  the process is recorded before it may begin; who adopts it keeps number and fence
+--        70.11  what a fence that died leaves running on a host is ended by whoever lives there
 --        97.1   what is read is looked up within its organisation
 -- OWNS   nothing; writes run, task, event, plan, step, edge, binding, process, handoff
 -- LOCKS  the child run's row (hold_); a plan that nobody else has seen
@@ -163,3 +164,21 @@ returns table (media_type text, size bigint, digest text, text text, place text,
     from fencepost.run r join fencepost.step s on s.rid = r.rid join fencepost.result o on o.rid = s.rid and o.step = s.no
    where r.org = _org and r.id = _id and s.id = _step and o.name = _name
 $law$;
+
+-- Processes of a host whose fences are dead, for its workers to end.
+create function fencepost.loose_(_boot_id text, _pid_namespace text) returns jsonb language plpgsql stable as $law$
+begin
+  return (select coalesce(jsonb_agg(jsonb_build_object('rid', p.rid, 'number', p.number, 'pid', p.pid, 'process_start', p.process_start, 'folder', p.folder)), '[]')
+            from (select p.* from fencepost.process p where p.loose and p.boot_id = _boot_id and p.pid_namespace = _pid_namespace
+                   order by p.rid, p.number limit 100) p);
+end $law$;
+
+-- Whoever saw them end says so. Takes no fence: theirs are dead, and nothing is decided by it. Returns how many were still looked for.
+create function fencepost.clear_loose(_rids bigint[], _numbers integer[]) returns integer language plpgsql volatile as $law$
+declare v_n integer;
+begin
+  update fencepost.process p set loose = false
+    from unnest(_rids, _numbers) x(rid, number) where p.rid = x.rid and p.number = x.number and p.loose;
+  get diagnostics v_n = row_count;
+  return v_n;
+end $law$;

@@ -97,7 +97,8 @@ end $law$;
 
 -- One door for a worker's heartbeat and everybody's sweeps. `_held_*` and `_answered` were published together by the loop.
 -- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
--- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped, orphans: [rid]}.
+-- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped, orphans: [rid],
+-- loose: [{rid, number, pid, process_start, folder}]}.
 create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_reaped integer := 0; v_woken integer; v_due timestamptz;
   v_lost jsonb; v_cancel jsonb; v_peers jsonb;
@@ -141,7 +142,8 @@ begin
   select min(t.due_at) into v_due from (select t.due_at from fencepost.task t where t.lane = me.lane and t.due_at is not null order by t.due_at limit 1) t;
   return jsonb_build_object('buried', false, 'lost', coalesce(v_lost, '[]'), 'cancel', coalesce(v_cancel, '[]'), 'peers', coalesce(v_peers, '[]'),
     'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped,
-    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id, coalesce(v_rids, '{}')) o(rid) order by o.rid limit 200) o));
+    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id, coalesce(v_rids, '{}')) o(rid) order by o.rid limit 200) o),
+    'loose', fencepost.loose_(me.boot_id, me.pid_namespace));
 end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.

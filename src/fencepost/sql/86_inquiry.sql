@@ -3,7 +3,7 @@
 -- LAW    70.10  live: it is waited for; ended: settled under the same attempt (80); gone: lost now; silent past its ceiling: lost
 --        85.7   what lost means was declared: replay | fail | ask
 --        85.2   judged again under the lock
--- OWNS   nothing; writes through lose_ (85)
+-- OWNS   nothing; writes process, and through lose_ (85)
 -- LOCKS  the run and its ancestors, ascending
 
 -- Whoever adopted an attempt has proof that its process is gone and left no word; `_begun` false: its command never ran, and no try is charged.
@@ -18,6 +18,7 @@ begin
   if v_held[1].how <> 'held' then return v_held[1].how; end if;
   if _begun then
     perform fencepost.lose_(_rid, 'process_gone', v_now);
+    update fencepost.process p set loose = false where p.rid = _rid and p.number = v_held[1].number and p.loose;
     return 'lost';
   end if;
   if v_held[1].state = 'cancelling' then

@@ -27,6 +27,7 @@ from fencepost.worker import process
 from fencepost.worker.claims import Claims
 from fencepost.worker.execution import WorkerFace
 from fencepost.worker.held import Holding
+from fencepost.worker.leftovers import Leftovers
 from fencepost.worker.link import HELD_MAX
 from fencepost.worker.listener import Listener
 from fencepost.worker.progress import ProgressBoard
@@ -75,6 +76,7 @@ class Worker:
         self._threads = StepThreads(threads, self._on_threads_used_up)
         self._judging: asyncio.Task[None] | None = None
         self._board = ProgressBoard(self._db)
+        self._leftovers = Leftovers(self._db)
         self._outside = contextvars.copy_context()
         self.pulse = Pulse(self.incarnation, settings, read=self._read, heard=self._on_beat)
         self.claims = Claims(
@@ -198,6 +200,7 @@ class Worker:
         self.holding.apply(beat)
         if beat.orphans:
             self.claims.adopt(beat.orphans)
+        self._leftovers.end(beat.loose)
         if beat.woken or beat.reaped:
             self.claims.look()
 
@@ -260,6 +263,7 @@ class Worker:
             ) as error:  # whatever it was: the process goes home, and its silence or its death says the rest
                 notes.say("the worker's end could not be told", level=logging.WARNING, error=error)
         await self.holding.leave()
+        await self._leftovers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

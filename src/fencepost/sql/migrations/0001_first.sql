@@ -1977,9 +1977,18 @@ create table fencepost.process (
   folder        text not null,
   begun_at      timestamptz not null,
   ceiling_at    timestamptz not null,
+  loose         boolean not null default false,   -- its fence is dead, and nobody has seen it end
   primary key (rid, number)
 );
+create index process_loose on fencepost.process (boot_id, pid_namespace) where loose;
 
+-- By whatever door an attempt was lost, its process may run on.
+create function fencepost.loosen_() returns trigger language plpgsql volatile as $law$
+begin
+  update fencepost.process p set loose = true where p.rid = new.rid and p.number = new.number;
+  return null;
+end $law$;
+create trigger attempt_lost after insert on fencepost.attempt for each row when (new.ended = 'lost' and new.begun) execute function fencepost.loosen_();
 
 -- 70_plans.sql: a DAG of steps. Each try of a step is a child run of the plan's; whoever ends one advances the plan.
 --
@@ -2197,6 +2206,16 @@ exception when data_exception or program_limit_exceeded then
   return null;
 end $law$;
 
+-- Whether a command's or a Python step's run may end with it: named outputs, or none.
+create function fencepost.is_result_(_text text) returns boolean language plpgsql immutable as $law$
+declare v jsonb := fencepost.as_json_(_text)->'outputs';
+begin
+  return v is null and fencepost.as_json_(_text) is not null
+      or jsonb_typeof(v) = 'object' and not exists (
+           select from jsonb_each(v) o where jsonb_typeof(o.value->'media_type') is distinct from 'string' or jsonb_typeof(o.value->'size') is distinct from 'number'
+              or jsonb_typeof(o.value->'digest') is distinct from 'string');
+end $law$;
+
 -- What a workflow step's child is given: its own input, and the hand-offs by name (70.8).
 create function fencepost.input_(_rid bigint, _no integer, _spec jsonb) returns text language plpgsql stable as $law$
 declare v_handed jsonb;
@@ -2303,6 +2322,7 @@ end $law$;
 --        70.8   hand-offs are resolved after begin, and recorded per attempt with their digests
 --        70.9   the packet comes from here, whatever the worker was told before
 --        70.10  the process is recorded before it may begin; who adopts it keeps number and fence
+--        70.11  what a fence that died leaves running on a host is ended by whoever lives there
 --        97.1   what is read is looked up within its organisation
 -- OWNS   nothing; writes run, task, event, plan, step, edge, binding, process, handoff
 -- LOCKS  the child run's row (hold_); a plan that nobody else has seen
@@ -2462,6 +2482,24 @@ returns table (media_type text, size bigint, digest text, text text, place text,
     from fencepost.run r join fencepost.step s on s.rid = r.rid join fencepost.result o on o.rid = s.rid and o.step = s.no
    where r.org = _org and r.id = _id and s.id = _step and o.name = _name
 $law$;
+
+-- Processes of a host whose fences are dead, for its workers to end.
+create function fencepost.loose_(_boot_id text, _pid_namespace text) returns jsonb language plpgsql stable as $law$
+begin
+  return (select coalesce(jsonb_agg(jsonb_build_object('rid', p.rid, 'number', p.number, 'pid', p.pid, 'process_start', p.process_start, 'folder', p.folder)), '[]')
+            from (select p.* from fencepost.process p where p.loose and p.boot_id = _boot_id and p.pid_namespace = _pid_namespace
+                   order by p.rid, p.number limit 100) p);
+end $law$;
+
+-- Whoever saw them end says so. Takes no fence: theirs are dead, and nothing is decided by it. Returns how many were still looked for.
+create function fencepost.clear_loose(_rids bigint[], _numbers integer[]) returns integer language plpgsql volatile as $law$
+declare v_n integer;
+begin
+  update fencepost.process p set loose = false
+    from unnest(_rids, _numbers) x(rid, number) where p.rid = x.rid and p.number = x.number and p.loose;
+  get diagnostics v_n = row_count;
+  return v_n;
+end $law$;
 
 -- 80_terminal.sql: how a leg ends, and how a run ends once.
 --
@@ -2856,7 +2894,8 @@ end $law$;
 
 -- One door for a worker's heartbeat and everybody's sweeps. `_held_*` and `_answered` were published together by the loop.
 -- `_dead`: incarnations of this host (same boot id and pid namespace) whose process this one has seen to be gone.
--- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped, orphans: [rid]}.
+-- The answer: {buried, cancel: [{rid, number, reason}], lost: [{rid, number}], peers: [{id, pid, process_start}], due_ms, woken, reaped, orphans: [rid],
+-- loose: [{rid, number, pid, process_start, folder}]}.
 create function fencepost.beat(_id uuid, _answered bigint, _held_rids bigint[], _held_numbers integer[], _dead uuid[]) returns jsonb language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); me record; v_rids bigint[]; v_rid bigint; v_reaped integer := 0; v_woken integer; v_due timestamptz;
   v_lost jsonb; v_cancel jsonb; v_peers jsonb;
@@ -2900,7 +2939,8 @@ begin
   select min(t.due_at) into v_due from (select t.due_at from fencepost.task t where t.lane = me.lane and t.due_at is not null order by t.due_at limit 1) t;
   return jsonb_build_object('buried', false, 'lost', coalesce(v_lost, '[]'), 'cancel', coalesce(v_cancel, '[]'), 'peers', coalesce(v_peers, '[]'),
     'due_ms', case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - v_now) * 1000))::bigint end, 'woken', v_woken, 'reaped', v_reaped,
-    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id, coalesce(v_rids, '{}')) o(rid) order by o.rid limit 200) o));
+    'orphans', (select coalesce(jsonb_agg(o.rid), '[]') from (select o.rid from fencepost.orphans_(_id, coalesce(v_rids, '{}')) o(rid) order by o.rid limit 200) o),
+    'loose', fencepost.loose_(me.boot_id, me.pid_namespace));
 end $law$;
 
 -- 85.3. Ends incarnations that are proven gone or silent for a full lease of observation, and loses what ended ones hold.
@@ -3141,7 +3181,7 @@ end $law$;
 -- LAW    70.10  live: it is waited for; ended: settled under the same attempt (80); gone: lost now; silent past its ceiling: lost
 --        85.7   what lost means was declared: replay | fail | ask
 --        85.2   judged again under the lock
--- OWNS   nothing; writes through lose_ (85)
+-- OWNS   nothing; writes process, and through lose_ (85)
 -- LOCKS  the run and its ancestors, ascending
 
 -- Whoever adopted an attempt has proof that its process is gone and left no word; `_begun` false: its command never ran, and no try is charged.
@@ -3156,6 +3196,7 @@ begin
   if v_held[1].how <> 'held' then return v_held[1].how; end if;
   if _begun then
     perform fencepost.lose_(_rid, 'process_gone', v_now);
+    update fencepost.process p set loose = false where p.rid = _rid and p.number = v_held[1].number and p.loose;
     return 'lost';
   end if;
   if v_held[1].state = 'cancelling' then
@@ -3218,6 +3259,9 @@ begin
   v_state := case _verdict when 'completed' then 'kept' when 'failed' then 'failed' when 'again' then 'again' end;
   v_value := case _verdict when 'completed' then coalesce(_value, 'null') when 'failed' then _value end;
   v_why := case when t.rid is null then 'the run has ended'
+                when exists (select from fencepost.plan p where p.rid = v_rid) then coalesce('a plan is resolved by its steps: ' || (
+                  select string_agg(x.id, ', ' order by x.no) from (select c.id, s.no from fencepost.step s join fencepost.run c on c.rid = s.child
+                                                                     where s.rid = v_rid and s.state = 'unknown' order by s.no limit 10) x), 'no step of the plan is unknown')
                 when t.state = 'cancelling' then 'the run is being cancelled'
                 when t.fence is not null then 'an attempt of the run still runs'
                 when _verdict is null or _verdict not in ('completed', 'failed', 'again', 'late', 'lookup') then 'a verdict is completed, failed, again, late or lookup'
@@ -3258,7 +3302,9 @@ begin
   else                                                     -- the attempt as a whole
     v_why := case when t.state <> 'unknown' then format('the run is %s, not unknown', t.state)
                   when _verdict = 'late' then 'an attempt is resolved completed, failed, again or by a look-up'
-                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first' end;
+                  when _verdict <> 'lookup' and fencepost.has_unknown_(v_rid) then 'resolve its unknown steps and rows first'
+                  when _verdict = 'completed' and t.opaque and not fencepost.is_result_(v_value)
+                    then 'a step ends with {"outputs": {NAME: {"media_type": TEXT, "size": BYTES, "digest": "sha256:...", "text": TEXT}}}, or with null' end;
   end if;
   if v_why is not null then
     return query select case when x.said then 'done' else 'refused' end, case when not x.said then v_why end
