@@ -25,7 +25,7 @@ from bench.field import Field
 from bench.load import Machine
 from bench.processes import ROOT
 from bench.run import Run
-from bench.server import served
+from bench.server import home, served
 from bench.systems import SYSTEMS, system_class
 from bench.trials import TRIALS
 from fencepost.cli import say
@@ -71,7 +71,9 @@ async def measure(
         await admin.close()
         machine = Machine(_parent(checkpointer), budget=size.calm * 40)
         board = Board(Path(folder) / "board", create=True)
-        field = Field(dsn, board, machine, size, statements="shared_preload_libraries" in settings)
+        field = Field(
+            dsn, board, machine, size, home(RESULTS) / "files", statements="shared_preload_libraries" in settings
+        )
         await field.enter(names)
         stamp = time.strftime("%Y%m%dT%H%M%S")
         run = Run(field, RESULTS / f"{stamp}-{os.getpid()}.jsonl", header(field, version, settings, words))

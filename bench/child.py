@@ -195,6 +195,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("role", choices=["info", *ROLES])
     made.add_argument("--dsn", default="")
     made.add_argument("--board", type=Path)
+    made.add_argument("--files", type=Path)
     made.add_argument("--trial", default="")
     made.add_argument("--kind", default="noop")
     made.add_argument("--bulk", action="store_true")
@@ -202,7 +203,9 @@ def parser() -> argparse.ArgumentParser:
     for word, default in (("worker", 0), ("n", 0), ("callers", 1), ("warm", 0), ("handled", 0), ("alone", 0)):
         made.add_argument(f"--{word}", type=int, default=default)
     made.add_argument("--size", type=int, default=0, help="characters of each argument; 0: a number")
-    made.add_argument("--rows", type=int, default=0, help="the argument, of a map: how many rows")
+    made.add_argument(
+        "--rows", type=int, default=0, help="the argument: of a map, how many rows; of a plan, how many steps"
+    )
     return made
 
 
@@ -215,7 +218,8 @@ def main() -> None:
     threading.Thread(target=_end_with_the_runner, daemon=True).start()
 
     async def go() -> None:
-        await ROLES[words.role](cls(words.dsn, Board(words.board), words.worker, words.trial), words)
+        system = cls(words.dsn, Board(words.board), words.worker, words.trial, words.files)
+        await ROLES[words.role](system, words)
 
     if cls.loop == "uvloop":
         with contextlib.suppress(ImportError):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -26,6 +27,7 @@ class Field:
     board: Board
     machine: Machine
     sizes: Sizes
+    files: Path  # where workers may write, on the disk of the server's data
     versions: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     missing: dict[str, str] = field(default_factory=dict[str, str])
     statements: bool = False  # pg_stat_statements is there
@@ -88,6 +90,8 @@ class Side:
             database(self.field.dsn, f"bench_{self.name}"),
             "--board",
             str(self.board.path),
+            "--files",
+            str(self.field.files),
         ]
         made += ["--trial", trial]
         for word, value in words.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.table import number
-from bench.targets import COLUMNS, EXTRAS, KEYS, Key, medians, target, values
+from bench.targets import COLUMNS, RULES, Key, medians, target, values
 from fencepost.pictures import canvas
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -58,12 +58,12 @@ def svg(header: Mapping[str, Any], measured: Measured) -> str:
         canvas.text(MARGIN, MARGIN + 12, "make bench", "strong"),
         canvas.text(MARGIN, MARGIN + 28, _about(header), "faint small"),
     ]
-    for key, rule in {**KEYS, **EXTRAS}.items():
+    for key, rule in RULES.items():
         found = {name: every[name][key] for name in systems if key in every[name]}
         if not found:
             continue
         column = heights.index(min(heights))
-        bar = target(key, figures) if key in KEYS else None
+        bar = target(key, figures)
         x, y = MARGIN + column * WIDTH, heights[column]
         parts += _chart(x, y, f"{key}: {rule.what}", rule, found, bar)
         heights[column] += ROW * len(found) + GAP + 24

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -87,6 +88,10 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(
+                self._process.pid, signal.SIGKILL
+            )  # the session was its own: helpers that some libraries leave behind
         assert self._process.stdout is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):

@@ -37,31 +37,35 @@ def served(results: Path) -> Iterator[tuple[str, dict[str, str]]]:
     settings = dict(SETTINGS)
     if _has_statements(bin_dir):
         settings["shared_preload_libraries"] = "pg_stat_statements"
-    homes = results / "tmp"
-    homes.mkdir(parents=True, exist_ok=True)
-    sweep(homes)
-    home = homes / f"server-{os.getpid()}"
+    mine = home(results)
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    sweep(mine.parent)
     try:
-        with open_home(home, create=True, settings=settings, bin_dir=bin_dir, idle_seconds=0.2) as lease:
+        with open_home(mine, create=True, settings=settings, bin_dir=bin_dir, idle_seconds=0.2) as lease:
             yield lease.dsn, settings
     finally:
-        _remove(home, STOP_SECONDS)
+        _remove(mine, STOP_SECONDS)
+
+
+def home(results: Path) -> Path:
+    """The folder of this run's server. What its workers write lies in it too, and is removed with it."""
+    return results / "tmp" / f"server-{os.getpid()}"
 
 
 def sweep(homes: Path) -> None:
     """Remove what runs left that were killed: a home whose server is gone."""
-    for home in homes.glob("server-*"):
-        _remove(home, 0)
+    for left in homes.glob("server-*"):
+        _remove(left, 0)
 
 
-def _remove(home: Path, seconds: float) -> None:
+def _remove(place: Path, seconds: float) -> None:
     """Once no process of its server lives. A folder that is still in use stays for the next run's sweep."""
-    if not home.exists():
+    if not place.exists():
         return
-    with opened(home, "keeper.lock") as keeper, opened(home, "server.lock") as server:
+    with opened(place, "keeper.lock") as keeper, opened(place, "server.lock") as server:
         gone = lock(keeper, fcntl.LOCK_EX, seconds) and lock(server, fcntl.LOCK_EX, seconds)
     if gone:
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _has_statements(bin_dir: Path) -> bool:

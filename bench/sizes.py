@@ -28,6 +28,9 @@ class Sizes:
     burst: int = 20_000
     imports: int = 5
     rows: int = 100_000  # of a map
+    steps: int = 10_000  # of a plan
+    lone: int = 40  # commands, one after the other
+    commands: int = 200  # eight at a time
     patience: float = 600.0  # seconds for one child
     calm: float = 30.0  # seconds waited for a quiet machine before a measurement
     tries: int = 3  # a measurement that others disturbed is made again
@@ -47,7 +50,7 @@ QUICK = replace(
 # For the benchmark's own test: shapes, not speeds.
 TINY = replace(
     QUICK, one=20, sixteen=32, bulk=200, runs=200, runs_slow=200, flows=10, flows_slow=10, probes=3, wakes=2, alone=2, idle=1.0,
-    many=300, few=200, backlog=100, repeats=1, long_drain=500, burst=200, imports=1, rows=500, calm=0.0, rounds=1,
+    many=300, few=200, backlog=100, repeats=1, long_drain=500, burst=200, imports=1, rows=500, steps=300, lone=3, commands=10, calm=0.0, rounds=1,
 )  # fmt: skip
 
 # Those of which the large counts are asked; the others are slower by an order of magnitude.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from bench.board import Board
 
 #: What a handler does: nothing; stamp its slot; ten repeatable steps; ten marked ones; ten, stamped at both ends; wait durably, then stamp.
-Kind = Literal["noop", "lat", "steps", "marked", "alone", "event", "rows"]
+#: Of plans: no-ops without and with edges, commands one after the other and eight at a time.
+Kind = Literal["noop", "lat", "steps", "marked", "alone", "event", "rows", "wide", "layers", "lone", "commands"]
 Ready = Callable[[], None]
 
 
@@ -31,8 +33,9 @@ class System(abc.ABC):
     settings: ClassVar[dict[str, Any]] = {}
     trial_settings: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    def __init__(self, dsn: str, board: Board | None, worker: int, trial: str) -> None:
+    def __init__(self, dsn: str, board: Board | None, worker: int, trial: str, files: Path | None = None) -> None:
         self.dsn = dsn
+        self.files = files  # where a worker may write
         self.worker = worker
         self.o = {**self.settings, **self.trial_settings.get(trial, {})}
         self.stopping = asyncio.Event()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.targets import COLUMNS, EXTRAS, KEYS, medians, met, ratio, target, values
+from bench.targets import COLUMNS, RULES, medians, met, ratio, target, values
 
 
 def number(value: float | None) -> str:
@@ -24,17 +24,16 @@ def cell(found: list[float]) -> str:
     return number(middle) + (f" ({number(min(found))}…{number(max(found))})" if len(found) > 1 else "")
 
 
-def rows(measured: list[tuple[str, Mapping[str, float]]], *, missing: Mapping[str, str]) -> list[str]:
+def rows(measured: Sequence[tuple[str, Mapping[str, float]]], *, missing: Mapping[str, str]) -> list[str]:
     """The table's lines. A system that is not installed has no column."""
     all_, figures = values(measured), medians(measured)
     names = [name for name in COLUMNS if name not in missing and name in all_]
     heads = ["test", *names, "÷ best peer", "target", "met"]
     made = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for key, rule in {**KEYS, **EXTRAS}.items():
+    for key, rule in RULES.items():
         if not any(key in all_.get(name, {}) for name in names):
             continue
-        bar = target(key, figures) if key in KEYS else None
-        verdict = met(key, figures) if key in KEYS else None
+        bar, verdict = target(key, figures), met(key, figures)
         sign = "≤" if rule.lower else "≥"
         told = [f"{key}: {rule.what}" + (f", {rule.unit}" if rule.unit else "")]
         told += [cell(all_.get(name, {}).get(key, [])) for name in names]

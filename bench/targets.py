@@ -53,7 +53,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "wal_run_b": Key("WAL, a no-op run", "B", lower=True, bound=1800.0),
 }
 
-#: What the full table has besides. No target is theirs.
+#: What the full table has besides. A bound here is a target of our own: the table judges it, the one object has no word of it.
 EXTRAS: Final[Mapping[str, Key]] = {
     "Dstart99_ms": Key("start, p99", "ms", lower=True),
     "Dwake99_ms": Key("wake, p99", "ms", lower=True),
@@ -66,7 +66,13 @@ EXTRAS: Final[Mapping[str, Key]] = {
     "B_1kB": Key("no-op runs, inputs of 1 kB", "/s"),
     "B_100kB": Key("no-op runs, inputs of 100 kB", "/s"),
     "rows": Key("rows of one map", "/s"),
+    "Plan_wide": Key("no-op steps of a plan, none needs another ÷ no-op runs", "", bound=0.5),
+    "Plan_layers": Key("no-op steps of a plan of 100 chains ÷ no-op runs", "", bound=0.5),
+    "Command_ms": Key("a lone command step", "ms", lower=True),
+    "Commands": Key("command steps, 8 at a time", "/s"),
 }
+
+RULES: Final[Mapping[str, Key]] = {**KEYS, **EXTRAS}
 
 
 def medians(measured: Iterable[tuple[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
@@ -91,13 +97,15 @@ def best_peer(key: str, figures: Figures, *, lower: bool = False) -> float | Non
 
 
 def target(key: str, figures: Figures) -> float | None:
-    """What this run asks of us. None: what it is computed from was not measured."""
-    rule = KEYS[key]
+    """What this run asks of us. None: nothing, or what it is computed from was not measured."""
+    rule = RULES[key]
     if rule.bound is not None:
         return rule.bound
     if rule.best is not None:
         best = best_peer(key, figures)
         return None if best is None else rule.best * best
+    if not rule.of:
+        return None
     asked = [figures.get(name, {}).get(theirs) for name, theirs, _ in rule.of]
     if None in asked:
         return None
@@ -106,7 +114,7 @@ def target(key: str, figures: Figures) -> float | None:
 
 def met(key: str, figures: Figures) -> bool | None:
     """None: not measured, or no target."""
-    rule, ours, bar = KEYS[key], figures.get("us", {}), target(key, figures)
+    rule, ours, bar = RULES[key], figures.get("us", {}), target(key, figures)
     if key not in ours or bar is None:
         return None
     within = [(ours[key], bar)] if rule.lower else [(bar, ours[key])]
@@ -116,7 +124,7 @@ def met(key: str, figures: Figures) -> bool | None:
 
 def ratio(key: str, figures: Figures) -> float | None:
     """Ours ÷ the best peer's; over 1 is better for rates, under 1 for what should be small."""
-    rule = KEYS.get(key) or EXTRAS[key]
+    rule = RULES[key]
     ours, best = figures.get("us", {}).get(key), best_peer(key, figures, lower=rule.lower)
     return None if ours is None or not best else ours / best
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from bench.board import BEGAN, Board
 from bench.system import Kind, Ready, System
+from bench.systems import us_plans
 from fencepost import App, Context, Handle, Workflow
 
 app = App("bench")
@@ -30,7 +31,7 @@ async def add_row(row: dict[str, int]) -> int:
 
 
 @app.workflow()
-async def noop(ctx: Context, arg: int | str) -> int | str:
+async def noop(ctx: Context, arg: int | str | None) -> int | str | None:
     board, me = _where[0]
     board.hit(me)
     return arg
@@ -94,7 +95,10 @@ class Us(System):
     durable = events = bulk = drains = True
     tables = tuple(
         f"fencepost.{table}"
-        for table in "run task outcome attempt boundary map row signal late event watcher sleeper".split()
+        for table in (
+            "run task outcome attempt boundary map row signal late event watcher sleeper "
+            "plan step definition edge binding result handoff process"
+        ).split()
     )
     left_sql = "select 1 from fencepost.task limit 1"
     settings: ClassVar = {"concurrency": 500}
@@ -130,9 +134,14 @@ class Us(System):
         await self.client.close()
 
     async def enqueue(self, kind: Kind, arg: int | str, caller: int = 0) -> Handle[Any]:
+        if kind in us_plans.KINDS:
+            return await self.client.start_plan(us_plans.plan_of(kind, int(arg)))
         return await self.client.start(KINDS[kind], arg)
 
     async def enqueue_many(self, kind: Kind, args: list[int | str]) -> None:
+        if kind in us_plans.KINDS:
+            await self.enqueue_load(kind, args, 1)
+            return
         await self.client.start_many(KINDS[kind], args)
 
     async def parked(self, ident: Handle[Any], arg: int) -> bool:
@@ -146,7 +155,8 @@ class Us(System):
         from fencepost.worker.loop import run_worker
 
         _where[:] = [(self.board, self.worker)]
-        settings = read_settings({}, dsn=self.dsn)
+        assert self.files is not None
+        settings = read_settings({"FENCEPOST_FILES": str(self.files)}, dsn=self.dsn)
         await run_worker(
             app, settings, stop=self.stopping, concurrency=self.o["concurrency"], on_ready=lambda _: ready()
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bench.field import Side
-from bench.trials import admissions, backlog, drains, extras, guards, idle, imports, latencies
+from bench.trials import admissions, backlog, drains, extras, guards, idle, imports, latencies, plans
 
 Figures = dict[str, float]
 
@@ -63,5 +63,6 @@ TRIALS: Final = (
     Trial("workers", "B", extras.workers, quick="never"),
     Trial("payloads", "B", extras.payloads, quick="never"),
     Trial("rows", "C", extras.rows, quick="never", only=frozenset({"us"})),
+    Trial("plans", "H", plans.plans, quick="never", only=frozenset({"us"})),
     Trial("guards", "B", guards.guards, full="once", quick="never", only=frozenset({"us"})),
 )

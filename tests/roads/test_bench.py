@@ -16,6 +16,7 @@ import pytest
 from bench import table, targets
 from bench.board import Board
 from bench.processes import ROOT, ChildFailed, child
+from bench.systems import us_plans
 from bench.systems.floor import Floor
 from tests.roads.command import Shop
 
@@ -88,11 +89,36 @@ def test_the_object_has_every_key_and_every_column_also_of_what_was_not_measured
     assert json.loads(json.dumps(said, allow_nan=False)) == said
 
 
+@pytest.mark.parametrize(("reached", "met"), [(0.49, "no"), (0.5, "yes")])
+def test_a_target_of_our_own_is_judged_in_the_table_and_is_no_word_of_the_object(reached: float, met: str) -> None:
+    measured = [("us", {"Plan_wide": reached, "Commands": 30.0})]
+    _, _, plan, commands = table.rows(measured, missing={})
+    assert plan.endswith(f"| {reached} | – | ≥ 0.5 | {met} |")
+    assert commands.endswith("| 30 | – |  |  |"), "no bound, no verdict"
+    assert list(targets.verdict(targets.medians(measured))) == KEYS
+
+
 def test_the_table_shows_median_range_ratio_and_target() -> None:
     measured = [("us", {"B": 10_000.0}), ("us", {"B": 14_000.0}), ("us", {"B": 12_000.0}), ("absurd", {"B": 1500.0})]
     head, _, row = table.rows(measured, missing={})
     assert head == "| test | us | absurd | ÷ best peer | target | met |"
     assert row == "| B: no-op runs, 1 worker process, /s | 12,000 (10,000…14,000) | 1,500 | 8 | ≥ 9,000 | yes |"
+
+
+# The plans
+
+
+def test_a_plan_that_is_measured_is_as_wide_and_as_deep_as_its_name_says() -> None:
+    wide, layers, lone = (us_plans.plan_of(kind, 250).definition() for kind in ("wide", "layers", "lone"))
+    assert [len(plan.steps) for plan in (wide, layers, lone)] == [250] * 3
+    assert (wide.max_concurrency, layers.max_concurrency) == (1000, 1000)
+    assert not any(step.needs for step in wide.steps)
+    needs = [[need.step for need in step.needs] for step in layers.steps]
+    assert needs == [[]] * 100 + [[f"s{n - 100}"] for n in range(100, 250)]
+    assert [[need.step for need in step.needs] for step in lone.steps] == [[], *([f"s{n - 1}"] for n in range(1, 250))]
+    commands = us_plans.plan_of("commands", 9).definition()
+    assert commands.max_concurrency == 8
+    assert not any(step.needs for step in commands.steps)
 
 
 # The run
@@ -115,7 +141,7 @@ def home_of(process: asyncio.subprocess.Process) -> Path:
 @pytest.mark.timeout(300)
 async def test_a_tiny_run_of_ours_ends_with_one_object_and_leaves_only_its_results() -> None:
     results = set((ROOT / "bench" / "results").glob("*.jsonl"))
-    process = await bench("--systems", "us,floor", "--trials", "admissions,drain,marked,pending", "--json")
+    process = await bench("--systems", "us,floor", "--trials", "admissions,drain,marked,pending,plans", "--json")
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     assert out.count(b"\n") == 1, "stdout is data"
@@ -136,7 +162,11 @@ async def test_a_tiny_run_of_ours_ends_with_one_object_and_leaves_only_its_resul
     made.with_suffix(".svg").unlink()
     made.unlink()
     assert lines[0]["header"]["settings"]["fsync"] == "on"
-    assert {line["trial"] for line in lines[1:]} == {"admissions", "drain", "marked", "pending"}
+    assert {line["trial"] for line in lines[1:]} == {"admissions", "drain", "marked", "pending", "plans"}
+    (plans,) = (line for line in lines[1:] if line["trial"] == "plans")
+    assert plans["system"] == "us"
+    assert list(plans["figures"]) == ["Plan_wide", "Plan_layers", "Command_ms", "Commands"]
+    assert all(figure > 0 for figure in plans["figures"].values())
 
 
 @pytest.mark.timeout(120)

@@ -15,7 +15,7 @@ from fencepost.cli.say import USAGE, Stop
 @click.command()
 @click.option("--quick", is_flag=True, help="What the targets need, within 25 minutes on 2 quiet cores.")
 @click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds, of which the medians are told (3).")
-@click.option("--tests", metavar="LETTERS", help="Some of A to G.")
+@click.option("--tests", metavar="LETTERS", help="Some of A to H.")
 @click.option("--systems", metavar="NAMES", help="Some of us, floor and the peers, with commas.")
 @click.option("--json", "as_json", is_flag=True, help="One object on one line, and nothing else, on stdout.")
 def bench(quick: bool, rounds: int | None, tests: str | None, systems: str | None, as_json: bool) -> int:
