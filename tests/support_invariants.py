@@ -21,8 +21,6 @@ end $$;
 create trigger watch before update or delete on fencepost.outcome for each row execute function watch.refuse();
 create trigger watch before update or delete on fencepost.attempt for each row execute function watch.refuse();
 create trigger watch before update or delete on fencepost.event for each row execute function watch.refuse();
-create trigger watch before update or delete on fencepost.result for each row execute function watch.refuse();
-create trigger watch before update or delete on fencepost.handoff for each row execute function watch.refuse();
 create trigger watch before update or delete on fencepost.definition for each row execute function watch.refuse();
 create trigger watch before update on fencepost.step for each row when (old.ended_at is not null) execute function watch.refuse();
 create trigger watch_delete before delete on fencepost.boundary for each row execute function watch.refuse();
@@ -38,7 +36,49 @@ create trigger watch before update on fencepost.row for each row
 create trigger watch before update on fencepost.signal for each row
   when (old.taken is not null or (old.payload, old.name, old.rid) is distinct from (new.payload, new.name, new.rid))
   execute function watch.refuse();
+create trigger watch before update or delete on fencepost.result for each row execute function watch.refuse();
+create trigger watch before update or delete on fencepost.handoff for each row execute function watch.refuse();
+create trigger watch before update on fencepost.process for each row
+  when (to_jsonb(old) - 'loose' is distinct from to_jsonb(new) - 'loose') execute function watch.refuse();
 """
+
+# Of plans. One that has ended under a cancel may leave steps behind as they were: its runs end after it.
+PLANS = {
+    "I12: a result is of a step that succeeded, and of the run that did": """
+        select q.rid, q.step, q.name, s.state from fencepost.result q join fencepost.step s on s.rid = q.rid and s.no = q.step
+         where s.state <> 'succeeded' or q.child <> s.child""",
+    "I12: what was handed over is what was committed": """
+        select h.rid, h.input, h.digest, q.digest as committed from fencepost.handoff h join fencepost.run c using (rid)
+          join fencepost.step s on s.rid = c.parent and s.id = split_part(substr(c.id, length((select r.id from fencepost.run r where r.rid = c.parent)) + 2), '/', 1)
+          join fencepost.binding b on b.rid = c.parent and b.target = s.no and b.id = h.id
+          left join fencepost.result q on q.rid = c.parent and q.step = b.source and q.name = b.output
+         where h.mode <> 'none' and h.digest is distinct from q.digest""",
+    "70.4: what a plan counts is so": """
+        select p.*, x.* from fencepost.plan p join fencepost.task t using (rid)
+          cross join lateral (
+            select count(*) filter (where s.state in ('running', 'unknown')) as flies, count(*) filter (where s.state = 'unknown') as asks,
+                   count(*) filter (where s.ended_at is null) as stays, count(*) filter (where s.state = 'succeeded') as done,
+                   count(*) filter (where s.state = 'failed') as broke, count(*) as all_steps
+              from fencepost.step s where s.rid = p.rid) x
+         where (p.flying, p.unknown, p.open, p.succeeded, p.failed, p.steps) is distinct from (x.flies, x.asks, x.stays, x.done, x.broke, x.all_steps)
+            or p.open = 0 and t.state <> 'cancelling'""",
+    "70.3: a step is blocked until what it needs has ended, and not longer": """
+        select s.rid, s.id, s.state, s.needs, x.* from fencepost.step s join fencepost.task t using (rid)
+          cross join lateral (
+            select count(*) filter (where f.ended_at is null) as awaited, count(*) filter (where f.ended_at is not null and f.state <> 'succeeded' and not e.optional) as bad
+              from fencepost.edge e join fencepost.step f on f.rid = e.rid and f.no = e.source where e.rid = s.rid and e.target = s.no) x
+         where s.state = 'blocked' and (s.needs <> x.awaited or x.awaited = 0 or x.bad > 0)
+            or s.state in ('ready', 'running', 'waiting', 'unknown', 'succeeded', 'failed') and (x.awaited > 0 or x.bad > 0)""",
+    "70.12: a step that runs has a run that lives, and no other has": """
+        select s.rid, s.id, s.state, s.child from fencepost.step s join fencepost.task t using (rid) left join fencepost.task c on c.rid = s.child
+         where (s.state in ('running', 'unknown')) <> (c.rid is not null) or c.rid is not null and (s.state = 'unknown') <> (c.state = 'unknown')""",
+    "70.13: a plan that lives waits for something, or says that it is stuck": """
+        select t.rid, t.state, t.trouble, p.open from fencepost.task t join fencepost.plan p using (rid)
+         where t.state = 'parked' and p.flying = 0 and t.trouble is null and not exists (select from fencepost.step s where s.rid = t.rid and s.state = 'waiting')""",
+    "70.10: opaque work that has begun has a process on record, and what is loose has no fence": """
+        select t.rid, t.number, x.loose from fencepost.task t left join fencepost.process x on x.rid = t.rid and x.number = t.number
+         where t.opaque and t.fence is not null and (t.begun <> (x.rid is not null) or x.loose)""",
+}
 
 CHECKS = {
     "I2: a run is live or has one outcome, never both": """
@@ -90,27 +130,6 @@ CHECKS = {
     "90.1: an entry names no attempt that has not been": """
         select l.rid, l.seq, l.type, l.number from fencepost.ledger l left join fencepost.task t using (rid) left join fencepost.outcome o using (rid)
           join fencepost.run r using (rid) where r.origin is null and l.number > coalesce(o.number, t.number)""",
-    "70.4: a plan's counts are those of its steps, and no more than it allows run": """
-        select x.* from (
-          select p.*, (select count(*) from fencepost.task c where c.parent = p.rid) as living,
-                 count(*) filter (where s.ended_at is null) as is_open, count(*) filter (where s.state in ('running', 'unknown')) as is_flying,
-                 count(*) filter (where s.state = 'unknown') as is_unknown, count(*) filter (where s.state = 'succeeded') as is_succeeded,
-                 count(*) filter (where s.state = 'failed') as is_failed
-            from fencepost.plan p join fencepost.task t using (rid) join fencepost.step s using (rid) group by p.rid) x
-         where (x.open, x.flying, x.unknown, x.succeeded, x.failed)
-               is distinct from (x.is_open, x.is_flying, x.is_unknown, x.is_succeeded, x.is_failed)
-            or x.living <> x.flying or x.flying > x.most""",
-    "70.5: a step that runs has one living try, which is unknown if it is": """
-        select s.rid, s.id, s.state, c.state as child from fencepost.step s join fencepost.task t on t.rid = s.rid
-          left join fencepost.task c on c.rid = s.child
-         where (s.state in ('running', 'unknown')) <> (c.rid is not null) or (s.state = 'unknown') <> coalesce(c.state = 'unknown', false)""",
-    "70.6: results are those of steps that succeeded, by the try that did": """
-        select r.rid, r.step, r.name from fencepost.result r left join fencepost.step s on s.rid = r.rid and s.no = r.step
-         where s.state is distinct from 'succeeded' or s.child <> r.child""",
-    "70.3: what is blocked waits for as many as have not ended": """
-        select s.rid, s.id, s.needs from fencepost.step s join fencepost.task t on t.rid = s.rid where s.state = 'blocked'
-           and s.needs <> (select count(*) from fencepost.edge e join fencepost.step f on f.rid = e.rid and f.no = e.source
-                            where e.rid = s.rid and e.target = s.no and f.ended_at is null)""",
     "70.13: a delay is the plan's timer": """
         select t.rid, t.due_at from fencepost.task t join fencepost.plan p using (rid) where t.state = 'parked'
            and t.due_at is distinct from (select min(s.due_at) from fencepost.step s where s.rid = t.rid)""",
@@ -122,7 +141,7 @@ CHECKS = {
         select l.rid, l.name from fencepost.late l
           join fencepost.boundary b on b.rid = l.rid and b.kind = l.kind and b.name = l.name and b.ordinal = l.ordinal
          where l.accepted and b.value is distinct from l.value""",
-}
+} | PLANS
 
 
 async def broken(connection: asyncpg.Connection) -> dict[str, list[str]]:
