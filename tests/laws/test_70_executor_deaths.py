@@ -176,9 +176,28 @@ async def test_a_start_that_is_given_up_runs_nothing(here: Place) -> None:
     closed, stopped = await here.start(), await here.start()
     closed.close()
     stopped.stop("stale")
+    await stopped.go(shell(f"echo x >> {here.effects}"), here.store)
     for one in (closed, stopped):
         assert isinstance(await verdict(one), NotStarted)
         one.close()
+    assert here.count() == 0
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 10, 30])
+async def test_a_stop_at_any_moment_after_the_word_ends_it(here: Place, turns: int) -> None:
+    """70.11 While the supervisor is still being loaded too: nothing has run then, or the command is ended; it never stays."""
+    supervised = await here.go(shell("exec sleep 600"))
+    for _ in range(turns):
+        await asyncio.sleep(0.002)  # waits: the moment is what is tried
+    supervised.stop("cancelled")
+    found = await verdict(supervised)
+    if not isinstance(found, NotStarted):
+        assert isinstance(found, Ended)
+        assert (found.stopped, found.signal or signal.SIGINT) == ("cancelled", signal.SIGINT), (
+            "the first rung is not lost"
+        )
+    if (supervised.folder / "command.json").exists():
+        assert gone(here.pid(supervised))
 
 
 async def test_an_orphan_is_stopped_by_whoever_met_it_and_the_first_reason_stays(here: Place) -> None:

@@ -22,11 +22,12 @@ def become(order: dict[str, Any], parent: int, hold: int, release: int, streams:
         tree.die_with_parent()
         os.setpgid(0, 0)
         os.close(release)
-        if os.getppid() != parent or not os.read(hold, 1):
-            os._exit(127)
         signal.set_wakeup_fd(-1)
         for name in SIGNALS:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what was sent since the fork counts from here on
+        if os.getppid() != parent or not os.read(hold, 1):
+            os._exit(127)
         stage = "stdin"
         os.dup2(os.open(order["stdin"] or os.devnull, os.O_RDONLY), 0)
         os.dup2(streams[0], 1)

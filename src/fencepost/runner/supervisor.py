@@ -79,9 +79,13 @@ class Supervisor:
         self.errors, errors = os.pipe()
         streams = [os.pipe() for _ in self.sinks]
         me = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, LADDER[:2])  # none is lost on a child that does not hear yet
         self.command = os.fork()
         if self.command == 0:
             child.become(self.order, me, hold, release, [writer for _, writer in streams], errors)
+        with contextlib.suppress(OSError):
+            os.setpgid(self.command, self.command)  # the child does so too: whoever is first
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, LADDER[:2])
         for fd in (hold, errors, *(writer for _, writer in streams)):
             os.close(fd)
         for (reader, _), sink in zip(streams, self.sinks.values(), strict=True):

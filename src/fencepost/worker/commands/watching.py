@@ -77,7 +77,7 @@ class Supervised:
     # -- the process
 
     def _say(self, word: bytes) -> None:
-        if self._child is not None and self._child.stdin is not None:
+        if self._child is not None and self._child.stdin is not None and not self._child.stdin.closed:
             with contextlib.suppress(OSError):  # it has gone: `ended` finds out
                 self._child.stdin.write(word)
                 self._child.stdin.flush()
