@@ -48,8 +48,9 @@ PLANS = {
         select q.rid, q.step, q.name, s.state from fencepost.result q join fencepost.step s on s.rid = q.rid and s.no = q.step
          where s.state <> 'succeeded' or q.child <> s.child""",
     "I12: what was handed over is what was committed": """
-        select h.rid, h.input, h.digest, q.digest as committed from fencepost.handoff h join fencepost.run c using (rid)
-          join fencepost.step s on s.rid = c.parent and s.id = split_part(substr(c.id, length((select r.id from fencepost.run r where r.rid = c.parent)) + 2), '/', 1)
+        select h.rid, h.input, h.digest, q.digest as committed
+          from fencepost.handoff h join fencepost.run c using (rid) join fencepost.run r on r.rid = c.parent
+          join fencepost.step s on s.rid = c.parent and s.id = split_part(substr(c.id, length(r.id) + 2), '/', 1)
           join fencepost.binding b on b.rid = c.parent and b.target = s.no and b.id = h.id
           left join fencepost.result q on q.rid = c.parent and q.step = b.source and q.name = b.output
          where h.mode <> 'none' and h.digest is distinct from q.digest""",
@@ -65,7 +66,8 @@ PLANS = {
     "70.3: a step is blocked until what it needs has ended, and not longer": """
         select s.rid, s.id, s.state, s.needs, x.* from fencepost.step s join fencepost.task t using (rid)
           cross join lateral (
-            select count(*) filter (where f.ended_at is null) as awaited, count(*) filter (where f.ended_at is not null and f.state <> 'succeeded' and not e.optional) as bad
+            select count(*) filter (where f.ended_at is null) as awaited,
+                   count(*) filter (where f.ended_at is not null and f.state <> 'succeeded' and not e.optional) as bad
               from fencepost.edge e join fencepost.step f on f.rid = e.rid and f.no = e.source where e.rid = s.rid and e.target = s.no) x
          where s.state = 'blocked' and (s.needs <> x.awaited or x.awaited = 0 or x.bad > 0)
             or s.state in ('ready', 'running', 'waiting', 'unknown', 'succeeded', 'failed') and (x.awaited > 0 or x.bad > 0)""",
@@ -74,7 +76,8 @@ PLANS = {
          where (s.state in ('running', 'unknown')) <> (c.rid is not null) or c.rid is not null and (s.state = 'unknown') <> (c.state = 'unknown')""",
     "70.13: a plan that lives waits for something, or says that it is stuck": """
         select t.rid, t.state, t.trouble, p.open from fencepost.task t join fencepost.plan p using (rid)
-         where t.state = 'parked' and p.flying = 0 and t.trouble is null and not exists (select from fencepost.step s where s.rid = t.rid and s.state = 'waiting')""",
+         where t.state = 'parked' and p.flying = 0 and t.trouble is null
+           and not exists (select from fencepost.step s where s.rid = t.rid and s.state = 'waiting')""",
     "70.10: opaque work that has begun has a process on record, and what is loose has no fence": """
         select t.rid, t.number, x.loose from fencepost.task t left join fencepost.process x on x.rid = t.rid and x.number = t.number
          where t.opaque and t.fence is not null and (t.begun <> (x.rid is not null) or x.loose)""",
