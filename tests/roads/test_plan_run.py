@@ -85,10 +85,29 @@ async def test_a_failed_step_is_1_and_says_why_for_each(shop: Shop) -> None:
     assert "first: try 1 of 2 ended in failure, tries again at once" in said.err
 
 
-async def test_a_retry_comes_after_its_delay_not_after_the_next_heartbeat(shop: Shop) -> None:
-    """70.7"""
+TWICE = """
+from pathlib import Path
+from fencepost import App, Context
+
+app = App("twice")
+
+
+@app.workflow()
+async def second(ctx: Context) -> None:
+    if not Path("tried").exists():
+        Path("tried").touch()
+        raise RuntimeError("the first try fails")
+"""
+
+
+@pytest.mark.parametrize(
+    "step", ['command = ["sh", "-c", "exit $((2 - FENCEPOST_ATTEMPT))"]', 'workflow = "twice:second"']
+)
+async def test_a_retry_comes_after_its_delay_not_after_the_next_heartbeat(shop: Shop, step: str) -> None:
+    """70.7, 60.9 Of whatever kind the step is."""
     shop.environ |= {"FENCEPOST_LEASE_SECONDS": "90", "FENCEPOST_HEARTBEAT_SECONDS": "30"}
-    text = 'name = "again"\n[[step]]\nid = "a"\ncommand = ["sh", "-c", "exit $((2 - FENCEPOST_ATTEMPT))"]\n'
+    write(shop, "twice.py", TWICE)
+    text = f'name = "again"\n[[step]]\nid = "a"\n{step}\n'
     write(shop, "again.toml", text + 'retry = { max_attempts = 2, initial_delay_ms = 300, on = ["failure"] }\n')
     said = await shop("plan", "run", "again.toml", "--here", "--json", "--events")
     assert said.code == 0, said.err

@@ -155,7 +155,7 @@ class Holding:
             await self._look_back(slot.claimed)
         self._face.over(slot.claimed.fence)
         self._drop(slot)
-        if became in _TIMED or (became == "failed" and slot.claimed.opaque):  # its plan may try again after a delay
+        if became in _TIMED or (became == "failed" and slot.claimed.parent is not None):  # a plan tries again after a delay
             self._timed()
 
     async def _dispatch(self, slot: Slot) -> Leg | StepLeg | str:
