@@ -19,7 +19,7 @@ Document = dict[str, Any]
 class Wait:
     """One thing that a run waits for. `what` completes "it waits for …"; `by`: who or what can end it, each a phrase or a command.
 
-    `kind`: worker · time · signal · child · code · step · operator · grace · repair.
+    `kind`: worker · time · signal · child · code · step · process · operator · grace · repair.
     """
 
     kind: str
@@ -89,11 +89,15 @@ def waits(doc: Document, rows: Sequence[OpenRow] = ()) -> list[Wait]:
         case "queued":
             return [_delay(doc) if doc["task"].get("due_at") else _claim(doc)]
         case "running":
-            return list(_running(doc))
-        case "parked":
-            return [_code(doc)] if doc["task"].get("park") == "code" else list(_armed(doc))
+            return [_process(doc)] if doc.get("process") else list(_running(doc))
+        case "parked" if doc["task"].get("park") == "code":
+            return [_code(doc)]
         case "cancelling":
             return [_cancelling(doc)]
+        case _ if doc.get("plan"):
+            return list(_plan(doc))
+        case "parked":
+            return list(_armed(doc))
         case _:
             return list(_unknown(doc, rows))
 
@@ -112,7 +116,8 @@ def unknowns(doc: Document, rows: Sequence[OpenRow] = ()) -> list[dict[str, Any]
         if s["kind"] == "step" and s["state"] == "unknown"
     ]
     found += [{"kind": "row", "name": r.map, "ordinal": r.ordinal, "key": r.key} for r in rows if r.state == "unknown"]
-    task = part(doc, "task")
+    task, plan = part(doc, "task"), part(doc, "plan")
+    found += [{"kind": "plan_step", "step": step} for step in plan.get("unknown_steps") or ()]
     if not found and task.get("state") == "unknown":
         found.append({"kind": "attempt", "attempt": task.get("number"), "code": task.get("unknown")})
     return found
@@ -158,7 +163,7 @@ def _claim(doc: Document) -> Wait:
         w for w in parts(doc, "workers")
         if (now - read_instant(w["heard_at"])).total_seconds() <= w.get("lease_ms", limits.LEASE_SECONDS * 1000) / 1000
     ]  # fmt: skip
-    able = [w for w in live if w["runs_it"]]
+    able = [w for w in live if w["runs_it"] or doc["kind"] == "step"]  # any worker runs a plan's commands
     if not live:
         what = f"a worker: no live worker serves lane {lane} (release {release})"
         by = f"a worker of release {release}: fencepost worker MODULE:APP"
@@ -170,7 +175,8 @@ def _claim(doc: Document) -> Wait:
         by = f"any of {len(able)} live workers, once it is empty"
     else:
         what = f"its turn in lane {lane}"
-        by = f"any of {len(able)} live workers that have workflow {name}, when it is this run's turn"
+        having = "" if doc["kind"] == "step" else f" that have workflow {name}"
+        by = f"any of {len(able)} live workers{having}, when it is this run's turn"
     bound = ("its claim bound: unclaimed then, it fails with ADMISSION_EXPIRED",) if task.get("claim_by") else ()
     return Wait("worker", what, _at(task["ready_at"]), _at(task.get("claim_by")), (by, *bound, command(doc, "cancel")))
 
@@ -242,6 +248,65 @@ def _armed(doc: Document) -> Iterator[Wait]:
         yield Wait(kind, what, _at(b["at"]), until, by, b["name"], b["ordinal"])
 
 
+def of_plan(verb: str, org: str, run_id: str, step: str = "", *rest: str) -> str:
+    """The command that a person types for a plan, or a step of it."""
+    words = ["fencepost plan", verb, shlex.quote(run_id), *([shlex.quote(step)] if step else []), *rest]
+    return " ".join(words + ([] if org == "default" else ["--org", shlex.quote(org)]))
+
+
+def _plan(doc: Document) -> Iterator[Wait]:
+    plan, task, stop = part(doc, "plan"), part(doc, "task"), command(doc, "cancel")
+    if plan["running"]:
+        what = f"{plan['running']} steps that run, of {plan['open']} that have not ended"
+        yield Wait(
+            "step",
+            what,
+            None,
+            None,
+            ("the ends of their runs (see " + of_plan("show", doc["org"], doc["run_id"]) + ")", stop),
+        )
+    if plan["waiting"]:
+        what = f"the next try of {plan['waiting']} steps, the first of which is due then"
+        yield Wait("time", what, None, _at(task["due_at"]), ("that instant, by any live worker's beat", stop))
+    for step in plan["unknown_steps"]:
+        yield Wait(
+            "operator",
+            f"somebody who knows what became of step {step}",
+            None,
+            None,
+            _step_verdicts(doc["org"], doc["run_id"], step),
+        )
+    if not (plan["running"] or plan["waiting"] or plan["unknown"]):
+        trouble = error_of(task.get("trouble"))
+        yield Wait(
+            "operator",
+            f"nothing that can come: {trouble.get('message', 'none of its steps moves')}",
+            None,
+            None,
+            (stop, command(doc, "end")),
+        )
+
+
+def _step_verdicts(org: str, run_id: str, step: str) -> tuple[str, ...]:
+    return (
+        of_plan("resolve", org, run_id, step, "completed", "--output", "NAME=TEXT"),
+        of_plan("resolve", org, run_id, step, "failed", "--error", "TEXT"),
+        of_plan("resolve", org, run_id, step, "again") + " (runs it again)",
+    )
+
+
+def _process(doc: Document) -> Wait:
+    process, holder, task = part(doc, "process"), part(doc, "holder"), part(doc, "task")
+    what = f"the end of process {process['pid']} on {process['host']}, which carries attempt {task['number']}"
+    plan, step, _ = doc["run_id"].rsplit("/", 2)
+    by: tuple[str, ...] = ("its own end", "its ceiling, past which it is lost")
+    if not holder or holder.get("ended"):
+        what += "; its worker is gone, and nothing is lost by that"
+        lost = of_plan("lost", doc["org"], plan, step) + " (once nobody can find the process)"
+        by = ("a worker of that host, which adopts it and looks", "its ceiling, past which it is lost", lost)
+    return Wait("process", what, _at(process["begun_at"]), _at(process["ceiling_at"]), (*by, command(doc, "cancel")))
+
+
 def _code(doc: Document) -> Wait:
     trouble = error_of(doc["task"].get("trouble"))
     said = trouble.get("message", "no reason was kept")
@@ -299,7 +364,11 @@ def _unknown(doc: Document, rows: Sequence[OpenRow]) -> Iterator[Wait]:
                 yield Wait("operator", what, since, None, _verdicts(doc, "--row", "KEY"))
             case _:
                 what = f"somebody who decides what becomes of attempt {item['attempt']} ({item['code']})"
-                yield Wait("operator", what, since, None, _verdicts(doc))
+                verdicts = _verdicts(doc)
+                if doc["kind"] == "step":
+                    plan, step, _ = doc["run_id"].rsplit("/", 2)
+                    verdicts = (*_step_verdicts(doc["org"], plan, step), command(doc, "end"))
+                yield Wait("operator", what, since, None, verdicts)
 
 
 def _verdicts(doc: Document, *which: str) -> tuple[str, ...]:

@@ -72,7 +72,11 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
     'signals_waiting', (select count(*) from fencepost.signal s where s.rid = v.rid and s.taken is null),
     'children', (select jsonb_agg(c.id order by c.rid) from fencepost.run c join fencepost.task ct on ct.rid = c.rid where c.parent = v.rid),
     'plan', (select jsonb_build_object('steps', p.steps, 'open', p.open, 'running', p.flying - p.unknown, 'unknown', p.unknown, 'failed', p.failed, 'succeeded', p.succeeded,
-               'max_concurrency', p.most) from fencepost.plan p where p.rid = v.rid),
+               'max_concurrency', p.most, 'waiting', (select count(*) from fencepost.step s where s.rid = p.rid and s.due_at is not null),
+               'unknown_steps', (select coalesce(jsonb_agg(x.id order by x.no), '[]') from (
+                  select s.id, s.no from fencepost.task c join fencepost.step s on s.child = c.rid where c.parent = p.rid and c.state = 'unknown' order by s.no limit 10) x)) from fencepost.plan p where p.rid = v.rid),
+    'process', (select jsonb_build_object('host', x.host, 'pid', x.pid, 'begun_at', x.begun_at, 'ceiling_at', x.ceiling_at)
+                  from fencepost.process x where x.rid = v.rid and x.number = t.number and t.begun and t.holder is not null),
     'workers', (select jsonb_agg(jsonb_build_object('name', i.name, 'heard_at', i.heard_at, 'lease_ms', i.lease_ms, 'runs_it', v.name = any (i.workflows)))
                   from fencepost.incarnation i join fencepost.run r on r.rid = v.rid where i.ended is null and i.lane = r.lane))
     from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id
