@@ -223,8 +223,12 @@ CASES: dict[str, tuple[str, Told]] = {
         [(7, "step[2] b", "does nothing: give it one of command, python or workflow")],
     ),
     "a step that does two things": (
-        step(python='"m:f"'),
-        [(11, "step[2] b: python", "cannot stand beside command")],
+        step(python='"m:f"', timeout='"soon"', on_lost='"maybe"'),
+        [
+            (11, "step[2] b: python", "cannot stand beside command"),
+            (12, "step[2] b: timeout", "is not a duration"),
+            (13, "step[2] b: on_lost", "'maybe' is not known"),
+        ],
     ),
     "an empty command": (
         step(command="[]"),

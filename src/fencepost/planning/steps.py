@@ -64,14 +64,12 @@ def draft(faults: Faults, place: int, raw: object, resolve: Resolve | None) -> D
     needs, handoffs = entries.needs(table), entries.handoffs(table)
     modes = {handoff.input: handoff.mode for _, handoff in handoffs}
     found = outputs.read(table, kind) if "outputs" not in meant and kind is not None else None
-    step = None
-    if kind is not None:
-        common: dict[str, Any] = {
-            "id": id_ or "", "needs": tuple(need for _, need in needs), "handoffs": tuple(h for _, h in handoffs), "retry": entries.retry(table),
-            "timeout_ms": _timeout(table, kind), "initially_skipped": table.flag("initially_skipped", default=False),
-            "on_lost": table.word("on_lost", model.ON_LOST, "replay" if kind == "workflow" else "fail"), "outputs": found or {},
-        }  # fmt: skip
-        step = _MAKERS[kind](table, common, Texts(table, modes, found), resolve)
+    common: dict[str, Any] = {
+        "id": id_ or "", "needs": tuple(need for _, need in needs), "handoffs": tuple(h for _, h in handoffs), "retry": entries.retry(table),
+        "timeout_ms": _timeout(table, kind), "initially_skipped": table.flag("initially_skipped", default=False),
+        "on_lost": table.word("on_lost", model.ON_LOST, "replay" if kind == "workflow" else "fail"), "outputs": found or {},
+    }  # fmt: skip
+    step = None if kind is None else _MAKERS[kind](table, common, Texts(table, modes, found), resolve)
     return Draft(place, id_, needs, handoffs, found, step)
 
 
@@ -85,7 +83,7 @@ def _kind(table: Table) -> tuple[str | None, tuple[str, ...]]:
     return None, EVERY
 
 
-def _timeout(table: Table, kind: str) -> int | None:
+def _timeout(table: Table, kind: str | None) -> int | None:
     if kind == "workflow" and table.values.get("timeout") is not None:
         table.fault("timeout", "is for command and python steps: a workflow sets its own; take it out")
         return None
