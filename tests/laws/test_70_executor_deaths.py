@@ -313,6 +313,20 @@ async def test_a_stop_that_comes_before_the_command_is_let_go_lets_nothing_go(
     assert here.count() == 0
 
 
+async def test_a_child_that_does_not_hear_yet_hears_the_first_rung_when_it_does(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """70.11 It stands right behind the fork, without a group of its own; it is let go and told to stop."""
+    monkeypatch.setenv(STOP_AT, "child")
+    monkeypatch.setattr(orders, "GRACES_MS", (500, 500))
+    supervised = await here.go(shell(f"echo x >> {here.effects}; exec sleep 600"))
+    await until((supervised.folder / "command.json").exists)
+    await until(lambda: process.is_stopped(here.pid(supervised)))
+    supervised.stop("cancelled")
+    assert (await ended(supervised)).signal == signal.SIGINT
+    assert here.count() == 0
+
+
 async def test_another_process_of_the_same_number_is_not_the_supervisor(here: Place) -> None:
     """85.3 Its start is of another time: proof that the first is gone, and it is never signalled."""
     bystander = await asyncio.create_subprocess_exec("sleep", "600")

@@ -7,6 +7,7 @@ import os
 import signal
 
 from fencepost.runner import tree
+from fencepost.runner.kept import reach
 
 TYPE_CHECKING = False  # typing itself is not imported: a supervisor is to be there at once
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def become(order: dict[str, Any], parent: int, hold: int, release: int, streams:
     """Wait until we are let go, then be the command. What fails is said through `errors`: its stage and its number."""
     stage = "launch"
     try:
+        reach("child")
         tree.die_with_parent()
         os.setpgid(0, 0)
         os.close(release)

@@ -128,8 +128,12 @@ class Supervisor:
 
     def _signal(self, how: signal.Signals) -> None:
         """To the command and what stayed in its process group."""
-        with contextlib.suppress(OSError):
+        try:
             os.killpg(self.command, how)
+        except OSError:
+            with contextlib.suppress(OSError):
+                if self.status is None:  # unreaped: the number is nobody else's
+                    os.kill(self.command, how)
 
     # -- what it left behind
 
