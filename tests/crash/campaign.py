@@ -278,5 +278,6 @@ class Campaign:
 def every() -> list[Scenario | Poison]:
     """All scenarios, in the order of their numbers."""
     from tests.crash.poison import POISONS
+    from tests.crash.power import POWER
 
-    return [*WORDS, *POISONS]
+    return [*WORDS, *POISONS, *POWER]

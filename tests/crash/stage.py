@@ -293,6 +293,16 @@ class Stage:
         self.place = self.effects.stat().st_size if self.effects.exists() else 0
         self._early.clear()
 
+    async def reconnect(self) -> None:
+        """The server was gone and is back, or will be: ask it until it answers."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    self._admin = await asyncpg.connect(self.owner_dsn)
+                    return
+                except (OSError, asyncpg.PostgresError):
+                    await asyncio.sleep(0.02)  # waits: only asking tells
+
     async def judge(self) -> None:
         """Every invariant of every run of this database. Raises AssertionError that names what is broken."""
         async with self._asking:
