@@ -76,13 +76,15 @@ begin
                   and not exists (select from fencepost.ancestors_(array[r.rid]) a(rid) where not (a.rid = any (v_locked))) order by r.rid);
 end $law$;
 
--- Loses what the given incarnations still hold, page by page until `_most` are lost: what is locked hides nobody (85.6). Returns how many.
+-- Loses what the given incarnations still hold, page by page until `_most` are lost: what is locked hides nobody (85.6). What only an
+-- inquiry can settle (70.10) is not even locked: it may be much, and stay long. Returns how many.
 create function fencepost.reap_(_holders uuid[], _reason text, _most integer, _now timestamptz) returns integer language plpgsql volatile as $law$
 declare v_rids bigint[]; v_rid bigint; v_after bigint := 0; v_n integer := 0;
 begin
   while v_n < _most loop
     v_rids := array(select t.rid from unnest(_holders) i(id) cross join lateral (
-        select t.rid from fencepost.task t where t.holder = i.id and t.rid > v_after order by t.rid limit _most) t order by t.rid limit _most);
+        select t.rid from fencepost.task t where t.holder = i.id and t.rid > v_after and not (t.opaque and t.begun) order by t.rid limit _most) t
+       order by t.rid limit _most);
     exit when v_rids = '{}';
     v_after := v_rids[cardinality(v_rids)];
     foreach v_rid in array fencepost.seize_(v_rids) loop
