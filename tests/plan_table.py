@@ -195,7 +195,7 @@ class Table:
 
     async def story(self, id: str, *types: str) -> list[tuple[str, ...]]:
         """Its events, each with the step it is about."""
-        events = await ledger.read_events(self.db, "default", id, after=0)
+        events = await ledger.read_events(self.db, "default", id, after=0, limit=10_000)
         return [
             (e.type, *([e.data["step"]] if "step" in e.data else [])) for e in events if not types or e.type in types
         ]

@@ -44,8 +44,9 @@ create table fencepost.step (
   reason     text,
   started_at timestamptz,
   ended_at   timestamptz,
-  primary key (rid, no),
-  unique (rid, id),
+  -- In this order: where the planner knows nothing of the table it takes the later one, and what goes on asks by number.
+  primary key (rid, id),
+  unique (rid, no),
   check (fencepost.is_step_(kind, state, needs, try, child, due_at, outcome, ended_at))
 ) with (fillfactor = 70);
 create index step_ready on fencepost.step (rid, no) where ready;

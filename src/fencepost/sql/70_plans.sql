@@ -73,19 +73,20 @@ create function fencepost.record_(_rid bigint, _ended bigint[], _cancelling bool
 declare v_done integer[]; v_types text[]; v_data jsonb[];
 begin
   with e as materialized (
-      select s.no, s.id, s.kind, s.try, s.child, s.state as was, o.output, o.ended_at, x.outcome,
+      select s.ctid as place, s.no, s.id, s.kind, s.try, s.child, s.state as was, o.output, o.ended_at, x.outcome,
              case when x.outcome = 'success' then 'succeeded'
                   when _cancelling then case x.outcome when 'cancelled' then 'cancelled' else 'failed' end
                   when x.outcome not in ('lost', 'cancelled') and d.retry->'on' ? x.outcome and s.try < (d.retry->>'max_attempts')::integer
-                       and exists (select from fencepost.attempt a where a.rid = c.rid and a.number = o.number and a.fence = o.fence and a.ended = 'finished')
+                       and (select a.ended from fencepost.attempt a where a.rid = c.rid and a.number = o.number and a.fence = o.fence limit 1) = 'finished'
                     then case when fencepost.delay_(d.retry, s.try) > 0 then 'waiting' else 'ready' end
                   else 'failed' end as becomes,
              case when x.outcome <> 'success' then fencepost.delay_(d.retry, s.try) end as delay_ms, case when o.error is not null then o.error::jsonb->>'message' end as message
         from unnest(_ended) c(rid)
-        cross join lateral (select s.* from fencepost.step s where s.child = c.rid and s.state in ('running', 'unknown') and s.rid = _rid limit 1) s
+        cross join lateral (select s.ctid, s.* from fencepost.step s where s.child = c.rid and s.state in ('running', 'unknown') limit 1) s
         cross join lateral (select o.* from fencepost.outcome o where o.rid = c.rid limit 1) o
         cross join lateral (select case o.status when 'completed' then 'success' else fencepost.outcome_(o.status, o.error) end as outcome) x
-        left join lateral (select d.spec->'retry' as retry from fencepost.definition d where x.outcome <> 'success' and d.rid = _rid and d.no = s.no limit 1) d on true),
+        left join lateral (select d.spec->'retry' as retry from fencepost.definition d where x.outcome <> 'success' and d.rid = _rid and d.no = s.no limit 1) d on true
+       where s.rid = _rid),               -- outside, or it would be asked for by that
     w as (insert into fencepost.result (rid, step, name, media_type, size, digest, text, place, child, at)
           -- A workflow's own output is its one result.
           select _rid, e.no, 'result', 'application/json', octet_length(x.output), 'sha256:' || encode(sha256(convert_to(x.output, 'UTF8')), 'hex'), x.output, null,
@@ -98,7 +99,7 @@ begin
              set state = e.becomes, outcome = e.outcome, reason = case when e.becomes <> 'succeeded' then left(coalesce(e.message, e.outcome), 1000) end,
                  due_at = case e.becomes when 'waiting' then e.ended_at + e.delay_ms * interval '1 ms' end,
                  ended_at = case when e.becomes in ('succeeded', 'failed', 'cancelled') then _now end
-            from e where s.rid = _rid and s.no = e.no),
+            from e where s.ctid = e.place),    -- rows by their place: nobody else moves them, and no plan of a statement reads the others
     p as (update fencepost.plan p
              set flying = p.flying - n.n, unknown = p.unknown - n.unknown, open = p.open - n.ended, succeeded = p.succeeded + n.succeeded, failed = p.failed + n.failed
             from (select count(*) as n, count(*) filter (where e.was = 'unknown') as unknown, count(*) filter (where e.becomes not in ('ready', 'waiting')) as ended,
@@ -119,16 +120,19 @@ declare v_done integer[] := _done; v_skipped integer := 0; v_types text[]; v_dat
 begin
   while v_done <> '{}' loop
     with h as materialized (
-        select e.target, count(*)::integer as n, bool_or(not e.optional and s.state <> 'succeeded') as bad, min(s.id) filter (where not e.optional and s.state <> 'succeeded') as cause
+        select e.target, count(*)::integer as n, bool_or(not e.optional and s.state <> 'succeeded') as bad, min(d.no) filter (where not e.optional and s.state <> 'succeeded') as cause
           from unnest(v_done) d(no)
-          cross join lateral (select e.target, e.optional from fencepost.edge e where e.rid = _rid and e.source = d.no) e
-          cross join lateral (select s.id, s.state from fencepost.step s where s.rid = _rid and s.no = d.no limit 1) s
+          cross join lateral (select e.target, e.optional from fencepost.edge e where e.rid = _rid and e.source = d.no offset 0) e
+          cross join lateral (select s.state from fencepost.step s where s.rid = _rid and s.no = d.no limit 1) s
          group by e.target),
+      t as materialized (
+        select h.*, x.place, f.id, f.state from h
+         cross join lateral (select x.ctid as place from fencepost.step x where x.rid = _rid and x.no = h.target and x.state = 'blocked' limit 1) x
+          left join lateral (select f.id, f.state from fencepost.step f where f.rid = _rid and f.no = h.cause limit 1) f on true),
       u as (update fencepost.step x
-               set needs = x.needs - h.n, state = case when h.bad then 'skipped' when x.needs = h.n then 'ready' else 'blocked' end,
-                   reason = case when h.bad then format('needs %s, which %s', h.cause, case f.state when 'failed' then 'failed' else 'was ' || f.state end) end, ended_at = case when h.bad then _now end
-              from h left join lateral (select f.state from fencepost.step f where f.rid = _rid and f.id = h.cause limit 1) f on true
-             where x.rid = _rid and x.no = h.target and x.state = 'blocked'
+               set needs = x.needs - t.n, state = case when t.bad then 'skipped' when x.needs = t.n then 'ready' else 'blocked' end,
+                   reason = case when t.bad then format('needs %s, which %s', t.id, case t.state when 'failed' then 'failed' else 'was ' || t.state end) end, ended_at = case when t.bad then _now end
+              from t where x.ctid = t.place
          returning x.no, x.id, x.state, x.reason)
     select coalesce(array_agg(u.no order by u.no), '{}'), coalesce(array_agg('plan.step_skipped'::text order by u.no), '{}'),
            coalesce(array_agg(jsonb_build_object('step', u.id, 'reason', u.reason) order by u.no), '{}')
@@ -146,7 +150,7 @@ end $law$;
 -- an id that another run has.
 create function fencepost.start_steps_(_rid bigint, _now timestamptz) returns integer[] language plpgsql volatile as $law$
 -- unfenced: new rows, and the plan's own, which the caller holds.
-declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[]; v_priority integer;
+declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[]; v_started integer[]; v_priority integer;
 begin
   select x.* into p from fencepost.plan x where x.rid = _rid;
   if p.flying >= p.most then return '{}'; end if;
@@ -171,24 +175,30 @@ begin
                  coalesce(s.spec->>'workflow', s.id), r.lane, r.release, 'async_child', v_priority,
                  case s.kind when 'workflow' then fencepost.input_(_rid, s.no, s.spec) else 'null' end, s.spec->>'on_lost', _rid, gen_random_uuid(), _now from s
           on conflict (org, id) do nothing returning rid)
-  select array_agg(i.rid) into v_children from i;
-  v_bad := '{}';
-  with c as materialized (select c.rid, c.id, c.kind, c.on_lost from unnest(v_children) v(rid) cross join lateral (select c.* from fencepost.run c where c.rid = v.rid limit 1) c),
+  select coalesce(array_agg(i.rid order by i.rid), '{}') into v_children from i;
+  v_started := v_nos; v_bad := '{}';      -- both in written order
+  if cardinality(v_children) < cardinality(v_nos) then
+    v_started := array(select s.no from unnest(v_children) v(rid) cross join lateral (select c.id from fencepost.run c where c.rid = v.rid limit 1) c
+                        cross join lateral (select s.no from fencepost.step s where s.rid = _rid and s.id = split_part(substr(c.id, length(r.id) + 2), '/', 1) limit 1) s
+                        order by v.rid);
+    v_bad := array(select v.no from unnest(v_nos) v(no) where not (v.no = any (v_started)) order by v.no);
+  end if;
+  with c as materialized (
+      select c.rid, c.kind, c.on_lost, s.place from unnest(v_children, v_started) v(rid, no)
+       cross join lateral (select c.* from fencepost.run c where c.rid = v.rid limit 1) c
+       cross join lateral (select s.ctid as place from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s),
     t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent, opaque)
           select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c),
-    e as (insert into fencepost.event (rid, seq, at, type) select c.rid, 1, _now, 'run.admitted' from c),
-    u as (update fencepost.step s
-             set state = 'running', try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
-            from c where s.rid = _rid and s.id = split_part(substr(c.id, length(r.id) + 2), '/', 1)
-       returning s.no, s.id, s.try)
-  select array_agg(u.no) from u into v_bad;
-  v_bad := array(select v.no from unnest(v_nos) v(no) where not (v.no = any (coalesce(v_bad, '{}'))));
-  update fencepost.plan x set flying = x.flying + coalesce(cardinality(v_children), 0) where x.rid = _rid;
+    e as (insert into fencepost.event (rid, seq, at, type) select c.rid, 1, _now, 'run.admitted' from c)
+  update fencepost.step s
+     set state = 'running', try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
+    from c where s.ctid = c.place;
+  update fencepost.plan x set flying = x.flying + cardinality(v_children) where x.rid = _rid;
   perform fencepost.plan_events_(_rid, array_fill('plan.step_started'::text, array[cardinality(x.nos)]), x.data, _now)
      from (select array_agg(s.no order by s.no) as nos, array_agg(jsonb_build_object('step', s.id, 'try', s.try) order by s.no) as data
-             from unnest(v_nos) v(no) cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s where s.state = 'running') x
+             from unnest(v_started) v(no) cross join lateral (select s.* from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s) x
     where x.nos is not null;
-  perform fencepost.rouse_(r.lane, least(coalesce(cardinality(v_children), 0), 16));
+  perform fencepost.rouse_(r.lane, least(cardinality(v_children), 16));
   if v_bad <> '{}' then perform fencepost.end_steps_(_rid, v_bad, 'failed', 'launch_error', 'another run has the id of this try', _now); end if;
   return v_bad;
 end $law$;
@@ -308,7 +318,7 @@ begin
   select x.parent, x.state into t from fencepost.task x where x.rid = _child;
   if t.parent is null then return; end if;
   update fencepost.step x set state = case t.state when 'unknown' then 'unknown' else 'running' end
-   where x.child = _child and x.rid = t.parent and x.state = case t.state when 'unknown' then 'running' else 'unknown' end
+   where x.child = _child and x.state = case t.state when 'unknown' then 'running' else 'unknown' end
   returning x.id, x.try into s;
   if not found then return; end if;
   update fencepost.plan p set unknown = p.unknown + case t.state when 'unknown' then 1 else -1 end where p.rid = t.parent;

@@ -42,17 +42,18 @@ begin
          case when (s.spec->>'initially_skipped')::boolean then 'skipped' when s.needs = 0 then 'ready' else 'blocked' end, s.needs,
          case when (s.spec->>'initially_skipped')::boolean then 'initially_skipped' end, case when (s.spec->>'initially_skipped')::boolean then v_now end
     from (select s.no, s.spec, coalesce(jsonb_array_length(s.spec->'needs'), 0) as needs from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no)) s;
+  -- Names are numbers from here on; asked in one go, for nobody knows yet how large the table is.
+  with f as materialized (select f.no, f.spec->>'id' as id from jsonb_array_elements(v_plan->'steps') with ordinality as f(spec, no))
   insert into fencepost.edge (rid, source, target, optional)
   select v_rid, f.no, s.no, coalesce((n.value->>'optional')::boolean, false)
-    from fencepost.definition s cross join jsonb_array_elements(s.spec->'needs') n(value)
-    cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = n.value->>'step' limit 1) f
-   where s.rid = v_rid;
+    from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no) cross join jsonb_array_elements(s.spec->'needs') n(value)
+    join f on f.id = n.value->>'step';
   get diagnostics v_edges = row_count;
+  with f as materialized (select f.no, f.spec->>'id' as id from jsonb_array_elements(v_plan->'steps') with ordinality as f(spec, no))
   insert into fencepost.binding (rid, target, id, input, source, output, mode, required, description)
   select v_rid, s.no, h.value->>'id', h.value->>'input', f.no, h.value->>'output', h.value->>'mode', (h.value->>'required')::boolean, coalesce(h.value->>'description', '')
-    from fencepost.definition s cross join jsonb_array_elements(s.spec->'handoffs') h(value)
-    cross join lateral (select f.no from fencepost.step f where f.rid = v_rid and f.id = h.value->>'step' limit 1) f
-   where s.rid = v_rid;
+    from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no) cross join jsonb_array_elements(s.spec->'handoffs') h(value)
+    join f on f.id = h.value->>'step';
   select coalesce(sum(s.needs), 0) into v_wanted from fencepost.step s where s.rid = v_rid;
   if v_edges <> v_wanted then raise exception 'plan %: a step needs one that is not there', quote_literal(_id) using errcode = '22023'; end if;
   perform fencepost.advance_(v_rid, '{}', array(select s.no from fencepost.step s where s.rid = v_rid and s.state = 'skipped' order by s.no), v_now);
@@ -63,8 +64,9 @@ end $law$;
 create function fencepost.packet_(_rid bigint, _number integer) returns text language sql stable as $law$
   select json_build_object('run', p.id, 'org', p.org, 'plan', p.name, 'step', s.id, 'try', s.try, 'child', c.id, 'attempt', _number, 'definition', d.spec,
            'inputs', (select coalesce(json_object_agg(h->>'input', h), '{}') from jsonb_array_elements(fencepost.handed_(s.rid, s.no, c.rid, _number)) h))::text
-    from fencepost.run c join fencepost.run p on p.rid = c.parent join fencepost.step s on s.rid = p.rid and s.child = c.rid
-    join fencepost.definition d on d.rid = s.rid and d.no = s.no where c.rid = _rid
+    from fencepost.run c cross join lateral (select p.* from fencepost.run p where p.rid = c.parent limit 1) p
+    cross join lateral (select s.* from fencepost.step s where s.child = c.rid limit 1) s
+    cross join lateral (select d.spec from fencepost.definition d where d.rid = s.rid and d.no = s.no limit 1) d where c.rid = _rid
 $law$;
 
 -- The begun mark of opaque work: its process is recorded first, so that whoever comes later knows whom to ask for (70.10).
@@ -80,7 +82,8 @@ begin
     answer := case when h.how <> 'held' then h.how when h.state = 'cancelling' then 'cancelled' else 'begun' end;
     if answer = 'begun' and not h.begun then
       select x.rid, x.no, (d.spec->>'timeout_ms')::bigint as timeout_ms into s
-        from fencepost.step x join fencepost.definition d on d.rid = x.rid and d.no = x.no where x.child = h.rid and x.state in ('running', 'unknown');
+        from fencepost.step x cross join lateral (select d.spec from fencepost.definition d where d.rid = x.rid and d.no = x.no limit 1) d
+       where x.child = h.rid and x.state in ('running', 'unknown');
       insert into fencepost.process (rid, number, boot_id, pid_namespace, pid, process_start, host, folder, begun_at, ceiling_at)
       values (h.rid, h.number, _boot_ids[h.ord], _pid_namespaces[h.ord], _pids[h.ord], _process_starts[h.ord], left(_hosts[h.ord], 200), _folders[h.ord], v_now,
               v_now + coalesce(s.timeout_ms, 21600000) * interval '1 ms' + interval '60 s')
