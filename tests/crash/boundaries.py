@@ -40,7 +40,8 @@ class Boundary:
 class Watch:
     """A process's fault hook. Says where it stops (or, counting, everywhere it was), on a pipe that its parent reads.
 
-    `target`: stop there. `nth`: stop at the nth boundary, whatever it is. `counting`: say each one and go on.
+    `target`: stop there. `nth`: stop at the nth boundary, whatever it is. `counting`: say each one and go on. `pause`: be stopped there
+    by SIGSTOP, until somebody sends SIGCONT.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class Watch:
         target: Boundary | None = None,
         nth: int | None = None,
         counting: bool = False,
+        pause: Boundary | None = None,
     ) -> None:
         self._token = token
         self._fd = report_fd
         self._target = target
         self._nth = nth
+        self._pause = pause
         self._counting = counting
         self._counts: Counter[tuple[str, str]] = Counter()
         self._all = 0
@@ -88,6 +91,9 @@ class Watch:
             self.say(mark=f"{point}[{what}]")
         if self._counting:
             self.say(boundary=str(here))
+        if here == self._pause:
+            self.say(mark="paused")
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self._nth is not None and not what.startswith("heart:"):
             self._all += 1
         if here == self._target or (self._nth is not None and self._all == self._nth):

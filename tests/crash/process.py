@@ -39,10 +39,10 @@ def main(order: dict[str, Any]) -> int:
     target = order.get("target")
     watch = boundaries.watch = Watch(
         order["token"], order["report_fd"], target=Boundary.parse(target) if target else None, nth=order.get("nth"),
-        counting=bool(order.get("counting")),
+        counting=bool(order.get("counting")), pause=Boundary.parse(order["pause"]) if order.get("pause") else None,
     )  # fmt: skip
     watch.marks = set(order.get("marks", ()))
-    if target or order.get("nth") or order.get("counting") or watch.marks:
+    if any(order.get(word) for word in ("target", "nth", "counting", "marks", "pause")):
         watch.install()
     if order["role"] == "client":
         said = asyncio.run(SCENARIOS[order["scenario"]].client(order["dsn"], order["owner_dsn"], order["run"]))

@@ -107,6 +107,7 @@ class Supervised:
             try:
                 if not self._is_gone():  # asked after the opening: that number was nobody else's by then
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
+                    signal.pidfd_send_signal(fd, signal.SIGCONT)  # a stopped one hears nothing else
             finally:
                 os.close(fd)
 
