@@ -233,6 +233,8 @@ async def test_a_workflow_step_is_given_its_hand_offs_by_name(
     elif mode == "none":
         given["a"] = {"mode": quoted["mode"]}
     assert given == expected
+    source = ("p/a/1", "o", digest_of(text)) if mode != "none" else (None, None, None)
+    assert await handed(table.admin, "p/w/1") == [(0, "a", "a", mode, *source, None)]
 
 
 @pytest.mark.parametrize("text", ['"\\u0000"', "[1e999999]", "{", "", '"\\ud800"', "[" * 60000 + "]" * 60000])

@@ -99,7 +99,7 @@ create table fencepost.result (
 -- What an attempt was handed (70.8).
 create table fencepost.handoff (
   rid     bigint not null,                  -- of the child run
-  number  integer not null,
+  number  integer not null,                 -- 0: with the run, for all its attempts (a workflow's)
   id      text not null,
   input   text not null,
   mode    text not null,

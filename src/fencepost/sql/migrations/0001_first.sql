@@ -1954,7 +1954,7 @@ create table fencepost.result (
 -- What an attempt was handed (70.8).
 create table fencepost.handoff (
   rid     bigint not null,                  -- of the child run
-  number  integer not null,
+  number  integer not null,                 -- 0: with the run, for all its attempts (a workflow's)
   id      text not null,
   input   text not null,
   mode    text not null,
@@ -2186,6 +2186,14 @@ begin
   update fencepost.step s
      set state = 'running', try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
     from c where s.ctid = c.place;
+  -- 70.8. A workflow's input is one for all its attempts, so what it was handed is recorded with it, as number 0.
+  if exists (select from fencepost.binding b where b.rid = _rid and b.target = any (v_started)) then
+    insert into fencepost.handoff (rid, number, id, input, mode, source, output, digest, reason, at)
+    select v.rid, 0, x->>'binding', x->>'input', x->>'mode', x->'source'->>'run', x->'source'->>'output', x->>'digest', x->>'reason', _now
+      from unnest(v_children, v_started) v(rid, no)
+     cross join lateral (select s.kind from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s
+     cross join lateral (select h.value as x from jsonb_array_elements(case s.kind when 'workflow' then fencepost.handed_(_rid, v.no, null, null) else '[]' end) h(value)) h;
+  end if;
   update fencepost.plan x set flying = x.flying + cardinality(v_children) where x.rid = _rid;
   perform fencepost.plan_events_(_rid, array_fill('plan.step_started'::text, array[cardinality(x.nos)]), x.data, _now)
      from (select array_agg(s.no order by s.no) as nos, array_agg(jsonb_build_object('step', s.id, 'try', s.try) order by s.no) as data
