@@ -149,6 +149,6 @@ def test_a_plan_does_what_the_oracle_says(hall: Hall) -> None:
 
     games()
     assert hall.played >= GAMES
-    rare = {kind: n for kind in MET if (n := hall.met[kind]) < GAMES // 50}
-    assert not rare, f"nothing was learnt of what hardly happened: {rare}"
+    never = [kind for kind in MET if not hall.met[kind]]  # the rarest is expected a dozen times
+    assert not never, f"nothing was learnt of what never happened: {never}"
     assert hall.runner.run(broken(hall.owner)) == {}

@@ -2044,7 +2044,7 @@ end $law$;
 -- False: the run is no plan.
 create function fencepost.advance_(_rid bigint, _ended bigint[], _done integer[], _now timestamptz) returns boolean language plpgsql volatile as $law$
 -- unfenced: the caller holds the plan's row, and no worker ever does.
-declare t record; v_done integer[] := _done; v_more integer[];
+declare t record; v_done integer[] := _done; v_fresh integer[];
 begin
   if not exists (select from fencepost.plan p where p.rid = _rid) then return false; end if;
   select x.state into t from fencepost.task x where x.rid = _rid;
@@ -2053,8 +2053,8 @@ begin
   if t.state = 'cancelling' then return true; end if;    -- it ends when its last child has (let_go_)
   update fencepost.step s set state = 'ready', due_at = null where s.rid = _rid and s.due_at <= _now;
   loop
-    perform fencepost.follow_(_rid, v_done, _now);
-    v_done := fencepost.start_steps_(_rid, _now);
+    v_fresh := fencepost.follow_(_rid, v_done, _now);
+    v_done := fencepost.start_steps_(_rid, v_fresh, _now);
     exit when v_done = '{}';
   end loop;
   perform fencepost.conclude_(_rid, _now);
@@ -2107,9 +2107,10 @@ begin
   return v_done;
 end $law$;
 
--- 70.3. What the ends of these steps mean to those that need them, wave by wave.
-create function fencepost.follow_(_rid bigint, _done integer[], _now timestamptz) returns void language plpgsql volatile as $law$
+-- 70.3. What the ends of these steps mean to those that need them, wave by wave. Returns those that became ready.
+create function fencepost.follow_(_rid bigint, _done integer[], _now timestamptz) returns integer[] language plpgsql volatile as $law$
 declare v_done integer[] := _done; v_skipped integer := 0; v_types text[]; v_data jsonb[]; v_all text[] := '{}'; v_told jsonb[] := '{}';
+  v_free integer[]; v_fresh integer[] := '{}';
 begin
   while v_done <> '{}' loop
     with h as materialized (
@@ -2119,17 +2120,19 @@ begin
           cross join lateral (select s.state from fencepost.step s where s.rid = _rid and s.no = d.no limit 1) s
          group by e.target),
       t as materialized (
-        select h.*, x.place, f.id, f.state from h
-         cross join lateral (select x.ctid as place from fencepost.step x where x.rid = _rid and x.no = h.target and x.state = 'blocked' limit 1) x
+        select h.*, x.place, x.needs = h.n and not h.bad as free, f.id, f.state from h
+         cross join lateral (select x.ctid as place, x.needs from fencepost.step x where x.rid = _rid and x.no = h.target and x.state = 'blocked' limit 1) x
           left join lateral (select f.id, f.state from fencepost.step f where f.rid = _rid and f.no = h.cause limit 1) f on true),
       u as (update fencepost.step x
-               set needs = x.needs - t.n, state = case when t.bad then 'skipped' when x.needs = t.n then 'ready' else 'blocked' end,
+               set needs = x.needs - t.n, state = case when t.bad then 'skipped' else 'blocked' end,
                    reason = case when t.bad then format('needs %s, which %s', t.id, case t.state when 'failed' then 'failed' else 'was ' || t.state end) end, ended_at = case when t.bad then _now end
-              from t where x.ctid = t.place
+              from t where x.ctid = t.place and not t.free
          returning x.no, x.id, x.state, x.reason)
     select coalesce(array_agg(u.no order by u.no), '{}'), coalesce(array_agg('plan.step_skipped'::text order by u.no), '{}'),
-           coalesce(array_agg(jsonb_build_object('step', u.id, 'reason', u.reason) order by u.no), '{}')
-      into v_done, v_types, v_data from u where u.state = 'skipped';
+           coalesce(array_agg(jsonb_build_object('step', u.id, 'reason', u.reason) order by u.no), '{}'),
+           array(select t.target from t where t.free)
+      into v_done, v_types, v_data, v_free from u where u.state = 'skipped';
+    v_fresh := v_fresh || v_free;
     v_skipped := v_skipped + cardinality(v_done);
     v_all := v_all || v_types; v_told := v_told || v_data;
   end loop;
@@ -2137,22 +2140,36 @@ begin
     update fencepost.plan p set open = p.open - v_skipped where p.rid = _rid;
     perform fencepost.plan_events_(_rid, v_all, v_told, _now);
   end if;
+  return v_fresh;
 end $law$;
 
--- 70.4. Starts what is ready, in written order, as far as slots go. Returns steps that ended instead: a required hand-off that has no output, or
--- an id that another run has.
-create function fencepost.start_steps_(_rid bigint, _now timestamptz) returns integer[] language plpgsql volatile as $law$
+-- Steps that are ready and do not start at once.
+create function fencepost.ready_(_rid bigint, _nos integer[]) returns void language plpgsql volatile as $law$
+begin
+  update fencepost.step x set state = 'ready', needs = 0
+    from unnest(_nos) n(no) cross join lateral (select s.ctid as place from fencepost.step s where s.rid = _rid and s.no = n.no and s.state = 'blocked' limit 1) s
+   where x.ctid = s.place;
+end $law$;
+
+-- 70.4. Starts what is ready, in written order, as far as slots go; `_fresh` are ready and their rows do not say so yet: where all of them
+-- start, each row is written once. Returns steps that ended instead: a required hand-off that has no output, or an id that another run has.
+create function fencepost.start_steps_(_rid bigint, _fresh integer[], _now timestamptz) returns integer[] language plpgsql volatile as $law$
 -- unfenced: new rows, and the plan's own, which the caller holds.
 declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[]; v_started integer[]; v_priority integer;
 begin
   select x.* into p from fencepost.plan x where x.rid = _rid;
-  if p.flying >= p.most then return '{}'; end if;
-  v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.ready order by s.no limit p.most - p.flying);
+  if _fresh = '{}' or p.flying + cardinality(_fresh) > p.most or exists (select from fencepost.step s where s.rid = _rid and s.ready) then
+    perform fencepost.ready_(_rid, _fresh);
+    v_nos := array(select s.no from fencepost.step s where s.rid = _rid and s.ready order by s.no limit p.most - p.flying);
+  else
+    v_nos := array(select f.no from unnest(_fresh) f(no) order by f.no);
+  end if;
   if v_nos = '{}' then return '{}'; end if;
   v_bad := array(select distinct b.target from fencepost.binding b where b.rid = _rid and b.target = any (v_nos) and b.required and b.mode <> 'none'
                     and not exists (select from fencepost.result o where o.rid = _rid and o.step = b.source and o.name = b.output));
   if v_bad <> '{}' then
     perform fencepost.end_steps_(_rid, v_bad, 'skipped', null, 'a required hand-off has no output', _now);
+    perform fencepost.ready_(_rid, _fresh);
     return v_bad;
   end if;
   select x.org, x.id, x.lane, x.release into r from fencepost.run x where x.rid = _rid;
@@ -2184,7 +2201,7 @@ begin
           select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c),
     e as (insert into fencepost.event (rid, seq, at, type) select c.rid, 1, _now, 'run.admitted' from c)
   update fencepost.step s
-     set state = 'running', try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
+     set state = 'running', needs = 0, try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
     from c where s.ctid = c.place;
   -- 70.8. A workflow's input is one for all its attempts, so what it was handed is recorded with it, as number 0.
   if exists (select from fencepost.binding b where b.rid = _rid and b.target = any (v_started)) then
