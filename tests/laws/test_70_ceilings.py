@@ -89,6 +89,29 @@ async def test_a_locked_ceiling_hides_no_other(table: Table, clock: Clock, dsn: 
     assert await table.status("p") == "failed"
 
 
+async def test_an_adoption_past_the_ceiling_has_a_lease(table: Table, clock: Clock, dsn: str) -> None:
+    """85.2 While it is being adopted a sweep steps back, and afterwards its worker has a lease to say what became of it."""
+    await clock.set(NOON)
+    await table.admit("p", step("a", timeout_ms=1000))
+    claimed = await table.orphan("a")
+    await clock.advance(61)
+    me, other = await new_holder(table.db), await new_holder(table.db)
+    connection = await asyncpg.connect(dsn)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        adopted = await connection.fetch(
+            "select * from fencepost.claim_orphans($1, 1, $2, null)", other, [claimed.fence.rid]
+        )
+        assert len(adopted) == 1
+        assert (await table.beat(me)).reaped == 0, "somebody has it"
+        await transaction.commit()
+    finally:
+        await connection.close()
+    assert (await table.beat(me)).reaped == 0
+    assert await table.states("p") == {"a": "running"}
+
+
 # ── an operator's word ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -326,6 +326,21 @@ async def test_a_plan_that_cannot_go_on_says_so_and_polls_for_nothing(db: Databa
     assert await table.states("p") == {"a": "cancelled", "b": "cancelled", "c": "succeeded"}
 
 
+async def test_a_plan_that_is_stuck_says_so_once(table: Table) -> None:
+    """70.13 Also when somebody ends what had been resolved meanwhile."""
+    await table.admit("p", step("a", "b"), step("b", "a"), step("c", on_lost="ask"))
+    claimed = await table.one("c")
+    await table.begin(claimed)
+    await plans.lose(table.db, claimed.fence, begun=True)
+    assert await table.story("p", "plan.stuck") == [], "unknown: that is what it waits for"
+    await table.resolve("p/c/1", "again")
+    await table.through("c")
+    assert await table.story("p", "plan.stuck") == [("plan.stuck",)]
+    rid = await look(table.admin, await table.admin.fetchval("select rid from fencepost.run where id = 'p'"), "rid")
+    await table.admin.execute("select fencepost.advance_($1, '{}', '{}', now())", rid)
+    assert await table.story("p", "plan.stuck") == [("plan.stuck",)]
+
+
 async def test_an_id_that_another_run_has_fails_the_step_and_nothing_else(db: Database, table: Table) -> None:
     """70.14 `<run>/<step>/<try>` belongs to somebody: that try could not be started; the others run, and theirs is not touched."""
     theirs = await admit_one(db, "p/b/1", release="other")

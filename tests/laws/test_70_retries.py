@@ -223,6 +223,20 @@ async def test_retries_of_many_steps_are_due_each_at_its_own_time(table: Table, 
     assert await look(table.admin, rid, "due_at") is None
 
 
+async def test_what_lost_and_cancelled_lists_is_not_retried(db: Database, table: Table) -> None:
+    """70.10 `lost` cannot be listed; where a definition that got past the edge lists it, it means nothing."""
+    both = retry(5, on=["lost", "cancelled"])
+    await table.admit("p", step("a", retry=both), step("b", retry=both))
+    claimed = await table.claim()
+    await table.begin(claimed["a"])
+    assert await plans.lose(db, claimed["a"].fence, begun=True) == "lost"
+    assert await cancel(db, "p/b/1") == ("accepted", "cancelling")
+    assert await table.win(claimed["b"]) == Ended("cancelled", "cancelled")
+    seen = await table.steps("p")
+    assert [(s["state"], s["outcome"]) for s in seen.values()] == [("failed", "lost"), ("failed", "cancelled")]
+    assert await table.status("p") == "failed"
+
+
 @pytest.mark.parametrize("verdict", ["end", "resolve", "cancel"])
 async def test_what_no_worker_reported_is_not_tried_again(db: Database, table: Table, verdict: str) -> None:
     """70.7 An operator who ends a try, who says that it failed, or who cancels it, has not asked for another."""
