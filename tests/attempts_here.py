@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fencepost.store import Store
+from fencepost.store import DirectoryStore
 from fencepost.worker import commands, process
 from fencepost.worker.commands import Completed, Dead, Ended, Failed, NotStarted, Packet, Supervised
 
@@ -46,7 +46,7 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.attempts = root / "attempts"
-        self.store = Store(root / "store")
+        self.store = DirectoryStore(root / "store")
         self.effects = root / "effects"
         self.number = 0
         self.all: list[Supervised] = []

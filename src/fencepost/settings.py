@@ -34,6 +34,7 @@ VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
         "lane_suffix": "FENCEPOST_LANE_SUFFIX",
         "home": "FENCEPOST_HOME",
         "files": "FENCEPOST_FILES",
+        "store": "FENCEPOST_STORE",
         "lease_seconds": "FENCEPOST_LEASE_SECONDS",
         "heartbeat_seconds": "FENCEPOST_HEARTBEAT_SECONDS",
     }
@@ -50,9 +51,12 @@ _EXAMPLES: Final = {
     "lane_suffix": "anna",
     "home": "/var/lib/fencepost",
     "files": "/var/lib/fencepost/files",
+    "store": "s3://bucket/prefix",
     "lease_seconds": f"{LEASE_SECONDS:g}",
     "heartbeat_seconds": f"{HEARTBEAT_SECONDS:g}",
 }
+
+_OBJECT_STORES: Final = ("s3", "gs", "az")
 
 
 class BadSettings(Exception):
@@ -80,7 +84,10 @@ class Settings:
     release: str | None = None
     lane_suffix: str | None = None
     home: Path = Path(".fencepost")  # of the embedded database
-    files: Path = Path(".fencepost/files")  # of plans: the folders of attempts, and the content store
+    files: Path = Path(
+        ".fencepost/files"
+    )  # of plans: the folders of attempts, and the content store unless it is elsewhere
+    store: str | None = None  # the content store's URL; None: a folder of `files`
     lease_seconds: float = LEASE_SECONDS
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(VARIABLES, "default")))
@@ -135,6 +142,7 @@ def read_settings(
         lane_suffix=reading.name("lane_suffix"),
         home=reading.folder("home", ".fencepost"),
         files=reading.files(),
+        store=reading.store(),
         lease_seconds=lease,
         heartbeat_seconds=heartbeat,
         origins=MappingProxyType(reading.origins),
@@ -199,6 +207,23 @@ class _Reading:
         embedded = f"{self._given.get('home', '.fencepost')}/files"
         default = f"{self._state}/fencepost/files" if "database_url" in self._given else embedded
         return self.folder("files", default)
+
+    def store(self) -> str | None:
+        """A URL without a password: those are in the environment, under the names their providers gave them."""
+        text = self._given.get("store")
+        if text is None:
+            return None
+        try:
+            parts = urlsplit(text)
+            bucket = parts.scheme in _OBJECT_STORES and parts.netloc and "@" not in parts.netloc
+            folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
+            good = bool(bucket or folder)
+        except ValueError:
+            good = False
+        if not good or "://" not in text or "?" in text or "#" in text or not text.isprintable():
+            schemes = ", ".join(f"{scheme}://" for scheme in _OBJECT_STORES)
+            self._refuse("store", f"is not the URL of a store ({schemes} with a bucket, or file:///)")
+        return text
 
     def seconds(self, word: str, default: float) -> float:
         text = self._given.get(word)

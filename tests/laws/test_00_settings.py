@@ -57,6 +57,7 @@ def test_every_setting_is_read_from_its_variable_and_trimmed() -> None:
             "FENCEPOST_LANE_SUFFIX": " anna ",
             "FENCEPOST_HOME": " ~/data ",
             "FENCEPOST_FILES": " ~/files ",
+            "FENCEPOST_STORE": " s3://bucket/a/prefix ",
             "FENCEPOST_LEASE_SECONDS": " 1.5 ",
             "FENCEPOST_HEARTBEAT_SECONDS": " 0.4\n",
         }
@@ -64,6 +65,7 @@ def test_every_setting_is_read_from_its_variable_and_trimmed() -> None:
     assert (found.database_url, found.listen_url) == (URL, "postgres:///app?host=/run/postgresql")
     assert (found.schema, found.release, found.lane_suffix) == ("Wörk flows", "2026.11", "anna")
     assert (found.home, found.files) == (Path.home() / "data", Path.home() / "files")
+    assert found.store == "s3://bucket/a/prefix"
     assert (found.lease_seconds, found.heartbeat_seconds) == (1.5, 0.4)
     assert set(found.origins.values()) == {"environment"}
 
@@ -109,6 +111,7 @@ def test_an_argument_wins_over_the_environment() -> None:
         "lane_suffix": "argument",
         "home": "argument",
         "files": "default",
+        "store": "default",
         "lease_seconds": "environment",
         "heartbeat_seconds": "default",
     }
@@ -125,6 +128,7 @@ def test_everything_wrong_is_named_at_once() -> None:
             "FENCEPOST_LANE_SUFFIX": "x" * 201,
             "FENCEPOST_HOME": "~nobody-of-that-name/x",
             "FENCEPOST_FILES": "~nobody-of-that-name/y",
+            "FENCEPOST_STORE": "s3://anna:s3cret@bucket",
             "FENCEPOST_LEASE_SECONDS": "soon",
             "FENCEPOST_HEARTBEAT_SECONDS": "-1",
         }
@@ -150,6 +154,14 @@ def test_everything_wrong_is_named_at_once() -> None:
         ("FENCEPOST_RELEASE", "\udcff"),
         *(("FENCEPOST_LEASE_SECONDS", text) for text in ["0", "-3", "nan", "inf", "1e999", "30 s", "0x10", "x" * 999]),
         ("FENCEPOST_HEARTBEAT_SECONDS", "inf"),
+        *(
+            ("FENCEPOST_STORE", url)
+            for url in ["/mnt/store", "s3:/bucket", "s3://", "s3:///prefix", "ftp://host/x", "S3"]
+        ),
+        *(
+            ("FENCEPOST_STORE", url)
+            for url in ["file://host/x", "file:///", "gs://bucket?key=x", "s3://b\nc/x", "s3://[::1"]
+        ),
     ],
     ids=ascii,
 )

@@ -261,10 +261,10 @@ async def test_whoever_settles_and_however_often_says_the_same_text(here: Place)
     found = await ended(supervised)
     texts = {outcome.text async for outcome in _settled(here, tried, supervised, found, 10)}
     code = (
-        "import asyncio,sys; from pathlib import Path; from fencepost.worker import commands; from fencepost.store import Store\n"
+        "import asyncio,sys; from pathlib import Path; from fencepost.worker import commands; from fencepost.store import DirectoryStore\n"
         "folder=Path(sys.argv[1]); met=commands.meet(folder,int(sys.argv[2]),sys.argv[3])\n"
         "async def main():\n"
-        "  ended=await met.ended(); print((await commands.settle(Store(sys.argv[4]),commands.packet_in(folder),folder,ended)).text,end='')\n"
+        "  ended=await met.ended(); print((await commands.settle(DirectoryStore(sys.argv[4]),commands.packet_in(folder),folder,ended)).text,end='')\n"
         "asyncio.run(main())"
     )
     facts = supervised.facts

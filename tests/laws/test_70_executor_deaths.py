@@ -116,13 +116,13 @@ async def test_a_result_that_is_torn_or_no_result_is_none(here: Place, monkeypat
 WORKER = """
 import asyncio, json, sys
 from pathlib import Path
-from fencepost.store import Store
+from fencepost.store import DirectoryStore
 from fencepost.worker import commands
 async def main():
     root, word = Path(sys.argv[1]), sys.argv[2]
     supervised = await commands.start(root, commands.attempt_name("inst", 7, 99))
     if word == "go":
-        await supervised.go(commands.read_packet(sys.argv[3]), Store(sys.argv[4]))
+        await supervised.go(commands.read_packet(sys.argv[3]), DirectoryStore(sys.argv[4]))
     print(json.dumps([str(supervised.folder), supervised.facts.pid, supervised.facts.process_start]), flush=True)
     await asyncio.sleep(600)  # waits: to be killed
 asyncio.run(main())

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.store import Store, StoreFailed
+from fencepost.store import DirectoryStore, StoreFailed
 from tests.attempts_here import until
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def store(tmp_path: Path) -> DirectoryStore:
+    return DirectoryStore(tmp_path / "store")
 
 
-def test_the_same_bytes_have_one_place_and_are_given_back(store: Store, tmp_path: Path) -> None:
+def test_the_same_bytes_have_one_place_and_are_given_back(store: DirectoryStore, tmp_path: Path) -> None:
     """70.6 Immutable: kept twice is kept once; bytes, files and streams alike."""
     (tmp_path / "file").write_bytes(b"content")
     by_bytes, by_path = store.put("inst-1", b"content"), store.put("inst-1", tmp_path / "file")
@@ -35,7 +35,7 @@ def test_the_same_bytes_have_one_place_and_are_given_back(store: Store, tmp_path
     assert store.local_path(by_bytes.place).read_bytes() == b"content"
 
 
-def test_other_bytes_are_never_given_as_these(store: Store, tmp_path: Path) -> None:
+def test_other_bytes_are_never_given_as_these(store: DirectoryStore, tmp_path: Path) -> None:
     """70.8 Changed, cut, removed: each door says so, and a copy that cannot be trusted is not left behind."""
     kept = store.put("inst-1", b"content" * 1000)
     file = store.root / kept.place
@@ -56,21 +56,21 @@ def test_other_bytes_are_never_given_as_these(store: Store, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "place", ["", "../x/sha256-" + "0" * 64, "a/../../etc/passwd", "/etc/passwd", "a/sha256-zz", "..", "a/b\n"]
 )
-def test_a_place_leads_nowhere_else(store: Store, place: str) -> None:
+def test_a_place_leads_nowhere_else(store: DirectoryStore, place: str) -> None:
     """97.1 What is no place is refused before any file is looked at."""
     with pytest.raises(StoreFailed, match="is not a place"):
         store.read(place)
 
 
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "a\n", ".hidden", "x" * 201])
-def test_a_key_is_one_plain_word(store: Store, key: str) -> None:
+def test_a_key_is_one_plain_word(store: DirectoryStore, key: str) -> None:
     """97.1 It becomes a folder, and only one below the store's."""
     with pytest.raises(ValueError, match="a key of the store"):
         store.put(key, b"")
     assert store.forget(key) is False
 
 
-def test_what_a_run_kept_goes_with_it_and_nothing_else(store: Store) -> None:
+def test_what_a_run_kept_goes_with_it_and_nothing_else(store: DirectoryStore) -> None:
     """95.1 By its key."""
     first, second = store.put("inst-1", b"same"), store.put("inst-11", b"same")
     assert store.keys() == ["inst-1", "inst-11"]
@@ -79,20 +79,20 @@ def test_what_a_run_kept_goes_with_it_and_nothing_else(store: Store) -> None:
     with pytest.raises(StoreFailed):
         store.read(first.place)
     assert store.read(second.place) == b"same"
-    assert Store(store.root / "nowhere").keys() == []
+    assert DirectoryStore(store.root / "nowhere").keys() == []
 
 
 KEEPER = """
 import sys
 from pathlib import Path
-from fencepost.store import Store
-store = Store(sys.argv[1])
+from fencepost.store import DirectoryStore
+store = DirectoryStore(sys.argv[1])
 while True:
     store.put("inst-1", Path(sys.argv[2]))
 """
 
 
-async def test_a_keeper_that_is_killed_leaves_no_half_of_a_file(store: Store, tmp_path: Path) -> None:
+async def test_a_keeper_that_is_killed_leaves_no_half_of_a_file(store: DirectoryStore, tmp_path: Path) -> None:
     """70.6 Whatever the instant: what stands under a digest has that digest."""
     source = tmp_path / "source"
     source.write_bytes(os.urandom(8 * 1024 * 1024))
@@ -110,9 +110,9 @@ async def test_a_keeper_that_is_killed_leaves_no_half_of_a_file(store: Store, tm
     assert store.forget("inst-1")
 
 
-def test_what_cannot_be_kept_is_said_and_leaves_nothing(store: Store) -> None:
+def test_what_cannot_be_kept_is_said_and_leaves_nothing(store: DirectoryStore) -> None:
     """00.5 No room, no rights: the store says which store and why."""
-    blocked = Store("/dev/null/store")
+    blocked = DirectoryStore("/dev/null/store")
     with pytest.raises(StoreFailed, match="/dev/null/store cannot keep it: Not a directory"):
         blocked.put("inst-1", b"x")
 

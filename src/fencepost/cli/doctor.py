@@ -52,6 +52,7 @@ def doctor(dsn: str | None, as_json: bool) -> int:
     code = DONE
     try:
         with opened(dsn) as place:
+            _ask_store(place, report)
             run_async(_examine(place, report))
     except Exception as error:
         stop = translate(error)
@@ -61,6 +62,17 @@ def doctor(dsn: str | None, as_json: bool) -> int:
         code = stop.exit_code
     _tell(report, as_json=as_json)
     return code or (FAILED if report.findings else DONE)
+
+
+def _ask_store(place: Place, report: Report) -> None:
+    """Whether the content store can be used from here."""
+    from fencepost.settings import VARIABLES, BadSettings
+    from fencepost.store import StoreFailed, store_of
+
+    try:
+        store_of(place.settings).keys()
+    except (BadSettings, StoreFailed) as problem:
+        report.findings.append((str(problem), f"mend {VARIABLES['store']}, or what its provider's variables say"))
 
 
 async def _examine(place: Place, report: Report) -> None:

@@ -101,10 +101,10 @@ def _chunks(place: Place, found: Result) -> Generator[bytes]:
     if found.text is not None:
         yield found.text.encode()
         return
-    from fencepost.store import Store, StoreFailed
+    from fencepost.store import StoreFailed, store_of
 
     try:
-        yield from Store(place.settings.files / "store").chunks(found.place or "")
+        yield from store_of(place.settings).chunks(found.place or "")
     except StoreFailed as error:
         raise _damaged(str(error)) from None
 

@@ -104,7 +104,7 @@ async def _declared(db: Database, run_id: str, org: str, step: str) -> dict[str,
 
 def _document(place: Place, folder: str, contents: dict[str, bytes], declared: dict[str, Output]) -> str:
     """The result as a worker would have told it. Raises Stop (2) for what the step has not, or what is not as it was declared."""
-    from fencepost.store import Store, StoreFailed
+    from fencepost.store import StoreFailed, store_of
     from fencepost.worker.commands.outputs import collect
     from fencepost.worker.commands.reports import Ended, Found, Log
 
@@ -118,7 +118,7 @@ def _document(place: Place, folder: str, contents: dict[str, bytes], declared: d
         log = Log(size=0, dropped=0)
         ended = Ended(outputs=found, stdout=log, stderr=log, ended_at="", seconds=0.0)
         try:
-            document = collect(Store(place.settings.files / "store"), Path(files) / Path(folder).name, declared, ended)
+            document = collect(store_of(place.settings), Path(files) / Path(folder).name, declared, ended)
         except StoreFailed as error:
             raise Stop(USAGE, "UNUSABLE_INPUT", str(error)) from None
     if isinstance(document, str):

@@ -22,6 +22,7 @@ from fencepost.errors import FencepostError
 from fencepost.lanes import Lane
 from fencepost.recovery import Beat
 from fencepost.settings import Settings, check_worker, release_of
+from fencepost.store import StoreFailed, store_of
 from fencepost.words import Fence
 from fencepost.worker import process
 from fencepost.worker.claims import Claims
@@ -87,7 +88,7 @@ class Worker:
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
             publish=self._on_changed, progress=self._on_progress, over=self._board.forget,
         )  # fmt: skip
-        self._workshop = Workshop(self._db, settings.files)
+        self._workshop = Workshop(self._db, settings.files, store_of(settings))
         self.holding = Holding(face, app, self._workshop, changed=self._on_changed, timed=self.pulse.beat_now)
 
     @property
@@ -171,7 +172,7 @@ class Worker:
             await asyncio.sleep(pause)  # waits: nothing announces what retention forgot
             try:
                 await self._workshop.sweep()
-            except (FencepostError, OSError) as error:
+            except (FencepostError, OSError, StoreFailed) as error:
                 notes.say("files could not be swept", level=logging.WARNING, error=error)
 
     def _read(self) -> tuple[int, list[tuple[int, int]]]:

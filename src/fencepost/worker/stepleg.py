@@ -12,24 +12,34 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from fencepost import attempts, faults, ledger, notes, plans, retention, terminal, values
 from fencepost.attempts import Claimed
 from fencepost.db import Database
 from fencepost.plans import Carrier
-from fencepost.store import Store, StoreFailed
+from fencepost.store import DirectoryStore, Store, StoreAway, StoreFailed
 from fencepost.words import Cancelling, Fence, Stale
 from fencepost.worker import commands
 from fencepost.worker.commands import Completed, Dead, Ended, Failed, LaunchRefused, NotStarted, Packet, Supervised
 
 HOST_TROUBLE_SECONDS: Final = 5.0  # before somebody tries again what this host could not start
-STORE_PAUSE_SECONDS: Final = (0.5, 15.0)  # first and longest, between two tries to keep an output
+STORE_PAUSE_SECONDS: Final = (0.5, 15.0)  # first and longest, between two tries to keep an output, or to fetch an input
 SWEPT_TOGETHER: Final = 500
+
+T = TypeVar("T")
+
 _LEFT: Final = {"lost": "stale", "stopping": "stopped"}
+
+
+def _pauses() -> Iterator[float]:
+    pause, longest = STORE_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(pause * 2, longest)
 
 
 def _run_of(name: str, ours: str) -> str | None:
@@ -42,10 +52,10 @@ def _run_of(name: str, ours: str) -> str | None:
 class Workshop:
     """What the step legs of a worker share: where attempts have their folders, and the content store."""
 
-    def __init__(self, db: Database, files: Path) -> None:
+    def __init__(self, db: Database, files: Path, store: Store | None = None) -> None:
         self.db = db
         self.attempts = files.absolute() / "attempts"
-        self.store = Store(files.absolute() / "store")
+        self.store: Store = store or DirectoryStore(files.absolute() / "store")
         self._installation: str | None = None
 
     async def name(self, fence: Fence) -> str:
@@ -147,16 +157,29 @@ class StepLeg:
         if isinstance(text, Cancelling):
             return await self._cancelled()
         packet = commands.read_packet(text)
-        try:
-            await supervised.go(packet, self.workshop.store)
-        except LaunchRefused as refused:
-            return await self._finish(
-                Failed({"code": "STEP_FAILED", "outcome": "launch_error", "message": str(refused)})
-            )
+        how = await self._go(supervised, packet)
+        if how is not None:
+            return how
         await self._reach("step.gone")
         if self._aborted is not None and self._aborted[0] == "cancelled":
             supervised.stop(self._aborted[1] or "cancelled")
         return packet
+
+    async def _go(self, supervised: Supervised, packet: Packet) -> str | None:
+        """None: it was told to go, or the leg is to leave. A store that is away is asked again: that is no fault of the step's."""
+        pauses = _pauses()
+        while True:
+            try:
+                return await self._or_left(supervised.go(packet, self.workshop.store))
+            except LaunchRefused as refused:
+                return await self._finish(
+                    Failed({"code": "STEP_FAILED", "outcome": "launch_error", "message": str(refused)})
+                )
+            except StoreAway as error:
+                notes.say("an input cannot be fetched", level=logging.ERROR, run=self.claimed.id, error=error)
+            await asyncio.wait({self._left}, timeout=next(pauses))
+            if self._aborted is not None:
+                return await (self._cancelled() if self._aborted[0] == "cancelled" else self._leave())
 
     async def _adopt(self) -> Packet | str:
         """The process that another worker's leg left behind on this host."""
@@ -172,16 +195,9 @@ class StepLeg:
 
     async def _follow(self, packet: Packet) -> str:
         assert self._supervised is not None
-        ending = asyncio.ensure_future(self._supervised.ended())
-        try:
-            either: set[asyncio.Future[Any]] = {ending, self._left}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._left.done():
-                return await self._leave()
-            ended = ending.result()
-        finally:
-            ending.cancel()
-            await asyncio.gather(ending, return_exceptions=True)
+        ended = await self._or_left(self._supervised.ended())
+        if ended is None or self._left.done():
+            return await self._leave()
         await self._reach("step.ended")
         if isinstance(ended, Ended):
             return await self._settle(packet, ended)
@@ -190,17 +206,27 @@ class StepLeg:
     async def _settle(self, packet: Packet, ended: Ended) -> str:
         """Keep what it made, and say so. A store that cannot keep it now is asked again: nothing is run for that (law 70.7)."""
         assert self._supervised is not None
-        pause, longest = STORE_PAUSE_SECONDS
-        while not self._left.done():
+        pauses = _pauses()
+        while True:
             try:
-                return await self._finish(
-                    await commands.settle(self.workshop.store, packet, self._supervised.folder, ended)
+                outcome = await self._or_left(
+                    commands.settle(self.workshop.store, packet, self._supervised.folder, ended)
                 )
+                return await (self._leave() if outcome is None else self._finish(outcome))
             except StoreFailed as error:
                 notes.say("an output cannot be kept", level=logging.ERROR, run=self.claimed.id, error=error)
-                await asyncio.wait({self._left}, timeout=pause)
-                pause = min(pause * 2, longest)
-        return await self._leave()
+            await asyncio.wait({self._left}, timeout=next(pauses))
+
+    async def _or_left(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What the work gives; None: the leg is told to leave first. A thread of it ends by itself."""
+        task = asyncio.ensure_future(work)
+        try:
+            either: set[asyncio.Future[Any]] = {task, self._left}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _finish(self, outcome: Completed | Failed) -> str:
         if self._aborted is not None and self._aborted[0] == "cancelled" and not isinstance(outcome, Completed):

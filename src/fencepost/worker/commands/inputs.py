@@ -61,8 +61,10 @@ def give(path: Path, name: str, one: Input, store: Store) -> Given:
             f"input {name!r} was changed: what is kept at {one.place} does not have the digest {one.digest}"
         )
     if one.mode == "reference" and one.place is not None:
+        document["place"] = one.place
         file = store.local_path(one.place)
-        return Given(name, file, {**document, "place": one.place, "path": str(file)})
+        if file is not None:
+            return Given(name, file, {**document, "path": str(file)})
     _write(path, name, one, store)
     if one.mode != "reference" and path.stat().st_size <= INLINE_BYTES_MAX:
         document["value"] = _value(path.read_bytes(), as_json=one.mode == "content" and is_json(one.media_type))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -42,11 +43,15 @@ def environment() -> dict[str, str]:
 
 
 def prepare(folder: Path, packet: Packet, store: Store) -> None:
-    """Write everything but "go". Raises StoreFailed, OSError, ValueError, KeyError: it cannot be launched (`refusal` says why)."""
+    """Write everything but "go".
+
+    Raises    StoreAway: it may be done again. StoreFailed, OSError, ValueError, KeyError: it cannot be launched (`refusal` says why).
+    """
+    shutil.rmtree(folder / "inputs", ignore_errors=True)  # of a time before, when the store went away half-way
     for name in ("inputs", "outputs", "work", "returns"):
-        (folder / name).mkdir(mode=0o700)
-    folders.write(folder / TAKEN, msgspec.json.encode(packet))
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
     given = {name: give(folder / "inputs" / name, name, one, store) for name, one in packet.inputs.items()}
+    folders.write(folder / TAKEN, msgspec.json.encode(packet))
     outputs = {name: _place(folder, name, output) for name, output in packet.definition.outputs.items()}
     folders.write(folder / "packet.json", msgspec.json.encode(_packet(packet, given, outputs)))
     # The standard library's JSON bears what is no UTF-8 in an environment or a path; it arrives as it was.

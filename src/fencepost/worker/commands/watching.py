@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fencepost import runner
-from fencepost.store import Store, StoreFailed
+from fencepost.store import Store, StoreAway, StoreFailed
 from fencepost.worker import process
 from fencepost.worker.commands import folders, inquiry, orders
 from fencepost.worker.commands.packets import LaunchRefused, Packet
@@ -38,9 +38,14 @@ class Supervised:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def go(self, packet: Packet, store: Store) -> None:
-        """Write packet, inputs and order, and let the command run. Raises LaunchRefused: nothing ran, the supervisor has left."""
+        """Write packet, inputs and order, and let the command run.
+
+        Raises    LaunchRefused: nothing ran, the supervisor has left. StoreAway: it waits still, and may be told again.
+        """
         try:
             await folders.in_thread(orders.prepare, self.folder, packet, store)
+        except StoreAway:
+            raise
         except (StoreFailed, OSError, ValueError, LookupError) as error:
             self._hang_up()
             raise LaunchRefused(orders.refusal(error)) from error
