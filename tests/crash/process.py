@@ -62,6 +62,7 @@ async def _work(order: dict[str, Any], watch: Watch) -> int:
         "FENCEPOST_LEASE_SECONDS": str(order["lease"]), "FENCEPOST_HEARTBEAT_SECONDS": str(order["beat"]),
         "FENCEPOST_FILES": order["files"],
     }  # fmt: skip
+    os.environ.update(order.get("environ", {}))
     if order.get("host"):
         _live_elsewhere(order["host"])
     if order.get("hours"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 
 import pytest
 
+from fencepost.worker import process
 from tests.races.plans_stage import Yard, by_id, yard
 from tests.roads.crew import until as until_true
-from tests.support_plans import admit, chain, counted, step, until
+from tests.support_plans import ATTEMPTS, admit, chain, counted, kill, step, until
 
 __all__ = ["yard"]
 
@@ -52,6 +54,35 @@ async def test_a_worker_that_wakes_at_any_boundary_of_an_attempt_runs_nothing_tw
         assert (found["k00"]["number"], found["k00"]["attempts"]) == (number, 1), (point, found["k00"])
         for id in ("k00", "k01"):
             assert counted(stage, run)["begin", id] == counted(stage, run)["effect", id] == 1, (point, id)
+        await stage.dismiss(second)
+
+
+# Where a supervisor is stopped, and killed together with its worker -> the attempt that commits, and how often the command began by then.
+DEATHS = {
+    "waiting": (2, 1), "told": (2, 1), "before command.json": (2, 1), "after command.json": (2, 1), "ended": (2, 2),
+    "before result.json": (2, 2), "after result.json": (1, 1),
+}  # fmt: skip
+
+
+async def test_a_supervisor_and_its_worker_that_die_together_at_any_point_are_settled_by_the_next(yard: Yard) -> None:
+    """70.10 Never begun: run, and no try charged; begun: lost, and run again as declared; ended: its outcome is settled."""
+    stage = yard.stage
+    for place, (point, (number, begins)) in enumerate(DEATHS.items()):
+        run = f"dies{place}"
+        first = await yard.worker(environ={"FENCEPOST_SUPERVISOR_STOP_AT": point})
+        await admit(stage, run, [step("held", on_lost="replay"), step("next", "held")])
+        await stage.until(f"select exists ({ATTEMPTS})", run, what=f"a beginning of {run}")
+        [supervisor] = await yard.pids(run)
+        await until_true(partial(process.is_stopped, supervisor), f"a supervisor stopped at {point}")
+        await stage.dismiss(first)
+        kill(supervisor)
+        second = await yard.worker()
+        document = await yard.ended(run)
+        assert document["status"] == "completed", (point, document)
+        assert by_id(document)["held"]["number"] == number, point
+        assert counted(stage, run)["begin", "held"] == begins, point
+        lost = (await yard.events(run)).count("attempt.lost")
+        assert lost == (point in {"after command.json", "ended", "before result.json"}), (point, lost)
         await stage.dismiss(second)
 
 
