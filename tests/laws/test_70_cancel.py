@@ -272,6 +272,7 @@ async def test_an_unknown_step_is_resolved_once_and_the_plan_goes_on(
         assert await table.resolve("p/a/1", verdict, value) == ("done", None)  # type: ignore[arg-type]  # a verdict of the table above
     seen = await table.steps("p")
     assert (seen["a"]["state"], seen["a"]["reason"]) == (state, reason)
+    assert await table.status("p") == ("failed" if verdict == "failed" else "running")
     assert (await table.resolve("p/a/1", "completed", "{}"))[0] == "refused"
     assert await table.story("p/a/1", "run.resolved") == [("run.resolved",)]
     if verdict == "again":

@@ -172,6 +172,7 @@ async def test_the_packet_of_an_attempt_is_one_packet(db: Database, table: Table
         (1, "late", "late", "none", None, None, None, packet["inputs"]["late"]["reason"])
     ]
     assert events == [("run.admitted",), ("attempt.claimed",), ("attempt.begun",)]
+    assert await table.story("p/b/1") == [*events, ("attempt.adopted",)]
     assert await plans.lose(db, mine.fence, begun=False) == "given_back"
     assert (await table.begin(await table.one("b")))["inputs"]["late"]["text"] == "too late for that attempt"
 

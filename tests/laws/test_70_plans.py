@@ -117,6 +117,10 @@ async def test_a_plan_does_not_take_the_place_of_another_kind_of_run(db: Databas
     made = await table.ask("p", definition(step("a")))
     assert (made.answer, made.rid) == ("conflict", rid)
     assert made.stored == {"kind": "workflow", "name": "work", "input": {"a": 1}}
+    text = definition(step("a"))
+    alike = await admit_one(db, "q", name="p", input=text)
+    made = await table.ask("q", text)
+    assert (made.answer, made.rid) == ("conflict", alike)
 
 
 async def test_a_plan_admitted_by_ten_at_once_is_admitted_once(db: Database, table: Table) -> None:

@@ -299,13 +299,6 @@ MUTANTS = (
         ("test_70_cancel.py::test_what_has_not_begun_is_cancelled_at_once_and_what_runs_is_told",),
     ),
     Mutant(
-        "a cancelling plan starts nothing",
-        PLANS,
-        "  if t.state = 'cancelling' then return true; end if;",
-        "",
-        ("test_70_cancel.py::test_a_plan_of_which_nothing_runs_ends_with_its_cancel",),
-    ),
-    Mutant(
         "the first cancel counts",
         TERMINAL,
         "     where x.rid = v_rid and x.state <> 'cancelling' returning x.seq into v_seq;",

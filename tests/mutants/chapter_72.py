@@ -142,13 +142,6 @@ MUTANTS = (
         ("test_70_inquiry.py::test_what_a_worker_does_not_hold_and_has_begun_is_not_given_back",),
     ),
     Mutant(
-        "what has not begun is no orphan",
-        DOORS,
-        "where t.opaque and t.holder is not null and t.begun) t",
-        "where t.opaque and t.holder is not null) t",
-        ("test_70_inquiry.py::test_what_had_not_begun_is_given_to_another",),
-    ),
-    Mutant(
         "one plans worker adopts its own",
         DOORS,
         " and (_root is null or t.parent = _root)",
