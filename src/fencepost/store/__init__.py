@@ -25,7 +25,9 @@ def store_of(settings: Settings) -> Store:
         return DirectoryStore(unquote(urlsplit(url).path))
     try:
         from fencepost.store.objects import ObjectStore
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
         raise BadSettings(
             [f'{VARIABLES["store"]} is {url}, and what speaks to it is not installed: pip install "fencepost[objects]"']
         ) from None

@@ -14,11 +14,11 @@ import re
 from collections.abc import Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import ClientConfig, RetryConfig, from_url
+from obstore.store import from_url
 
 from fencepost.shown import clip
 from fencepost.store.base import (
@@ -33,16 +33,17 @@ from fencepost.store.base import (
     pieces_of,
 )
 
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
 PART_BYTES: Final = 8 * 1024 * 1024  # what is longer is sent in parts of this, or of as much as PARTS_MAX asks for
 PARTS_MAX: Final = 10_000  # of an object: S3's own bound
 PARTS_AT_ONCE: Final = 2
 LISTED_TOGETHER: Final = 1000
 
 # A whole request may take as long as its object is large; silence ends it. Who asks asks again, so the library soon gives up.
-_CLIENT: Final = ClientConfig(
-    timeout="1d", read_timeout="30s", connect_timeout="5s", user_agent="fencepost", pool_idle_timeout="30s"
-)
-_RETRIES: Final = RetryConfig(max_retries=3, retry_timeout=timedelta(seconds=10))
+_CLIENT: Final[ClientConfig] = {"timeout": "1d", "read_timeout": "30s", "connect_timeout": "5s"}
+_RETRIES: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
