@@ -28,7 +28,7 @@ from tests.support_runs import beat
 TOGETHER = 10
 GAMES = int(os.environ.get("FENCEPOST_PLAN_GAMES", "500"))
 SEED = os.environ.get("FENCEPOST_PLAN_SEED")
-# What must have come to pass in one game of fifty at least.
+# What must have come to pass.
 MET = (
     "completed", "failed", "cancelled", "claim", "begin", "finish", "lose", "return", "resolve", "cancel", "time", "retried",
     "succeeded success", "failed failure", "failed timeout", "failed launch_error", "failed invalid_output", "failed lost",

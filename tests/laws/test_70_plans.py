@@ -213,6 +213,14 @@ async def test_no_more_than_max_concurrency_are_claimed_in_written_order(db: Dat
         assert await table.claim() == {}
 
 
+async def test_a_free_slot_goes_to_the_first_that_is_written(table: Table) -> None:
+    """70.4 Not to who has just become ready; and not to who was ready before, if it is written later."""
+    await table.admit("p", step("a"), step("b"), step("c", "a"), most=1)
+    await table.through("a", "b", "c")
+    await table.admit("q", step("c", "a"), step("a"), step("b"), most=1)
+    await table.through("a", "c", "b")
+
+
 async def test_a_step_that_waits_for_time_holds_no_slot(table: Table, clock: Clock) -> None:
     """70.4 While one waits out its delay another runs; when its hour comes it waits for the next slot, in written order."""
     await clock.advance(0)

@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         "all that is needed has ended",
         PLANS,
-        "when x.needs = t.n then 'ready' else 'blocked' end",
-        "else 'ready' end",
+        "x.needs = h.n and not h.bad as free",
+        "not h.bad as free",
         ("test_70_plans.py::test_a_step_is_ready_when_all_it_needs_has_succeeded_and_not_before",),
     ),
     Mutant(
@@ -151,6 +151,27 @@ MUTANTS = (
         ("test_70_plans.py::test_no_more_than_max_concurrency_are_claimed_in_written_order",),
     ),
     Mutant(
+        "no more that are fresh start than there are slots",
+        PLANS,
+        "p.flying + cardinality(_fresh) > p.most or ",
+        "",
+        ("test_70_shapes.py::test_a_thousand_fan_out_and_in_again",),
+    ),
+    Mutant(
+        "who was ready before is not passed over",
+        PLANS,
+        " or exists (select from fencepost.step s where s.rid = _rid and s.ready) then",
+        " then",
+        ("test_70_plans.py::test_a_free_slot_goes_to_the_first_that_is_written",),
+    ),
+    Mutant(
+        "what is fresh beside the starved is ready",
+        PLANS,
+        "    perform fencepost.ready_(_rid, _fresh);\n    return v_bad;",
+        "    return v_bad;",
+        ("test_70_handoffs.py::test_a_required_hand_off_without_its_output_is_never_begun",),
+    ),
+    Mutant(
         "who is written first starts first",
         PLANS,
         "s.ready order by s.no limit p.most - p.flying);",
@@ -160,7 +181,7 @@ MUTANTS = (
     Mutant(
         "a required input is waited for by nobody",
         PLANS,
-        "  if v_bad <> '{}' then\n    perform fencepost.end_steps_(_rid, v_bad, 'skipped', null, 'a required hand-off has no output', _now);\n    return v_bad;\n  end if;\n",
+        "  if v_bad <> '{}' then\n    perform fencepost.end_steps_(_rid, v_bad, 'skipped', null, 'a required hand-off has no output', _now);\n    perform fencepost.ready_(_rid, _fresh);\n    return v_bad;\n  end if;\n",
         "",
         ("test_70_handoffs.py::test_a_required_hand_off_without_its_output_is_never_begun",),
     ),
