@@ -17,28 +17,29 @@ __all__ = ["yard"]
 
 pytestmark = pytest.mark.timeout(180)
 
-# Where the first worker is stopped -> the attempt that commits: its own is adopted once it is on record, else another is claimed.
+# Where the first worker is stopped -> the attempt that commits: its own is adopted once it is on record, else another is claimed. Woken
+# before it said "go" it may still say it, or hear first that it was judged dead: then nothing has run.
 POINTS = {
-    "step.started[k00]:1": 2,
-    "statement.before[begin_steps]:1": 2,
-    "statement.executed[begin_steps]:1": 1,
-    "step.begun[k00]:1": 1,
-    "step.gone[k00]:1": 1,
-    "step.ended[k00]:1": 1,
-    "statement.before[finish_attempts]:1": 1,
-    "statement.executed[finish_attempts]:1": 1,
+    "step.started[k00]:1": {2},
+    "statement.before[begin_steps]:1": {2},
+    "statement.executed[begin_steps]:1": {1, 2},
+    "step.begun[k00]:1": {1, 2},
+    "step.gone[k00]:1": {1},
+    "step.ended[k00]:1": {1},
+    "statement.before[finish_attempts]:1": {1},
+    "statement.executed[finish_attempts]:1": {1},
 }
 
 
 async def test_a_worker_that_wakes_at_any_boundary_of_an_attempt_runs_nothing_twice(yard: Yard) -> None:
     stage = yard.stage
-    for place, (point, number) in enumerate(POINTS.items()):
+    for place, (point, numbers) in enumerate(POINTS.items()):
         run = f"paused{place}"
         first = await yard.worker(pause=point)
         await admit(stage, run, chain(2))
         await stage.within(first.mark("paused").wait(), point)
         second = await yard.worker()
-        if number == 2 or point.endswith("executed[finish_attempts]:1"):
+        if numbers == {2} or point.endswith("executed[finish_attempts]:1"):
             await stage.within(stage.settled(run), f"the end of {run}")
         else:
             await stage.until(
@@ -51,7 +52,8 @@ async def test_a_worker_that_wakes_at_any_boundary_of_an_attempt_runs_nothing_tw
         document = await yard.ended(run)
         assert document["status"] == "completed", (point, document)
         found = by_id(document)
-        assert (found["k00"]["number"], found["k00"]["attempts"]) == (number, 1), (point, found["k00"])
+        assert found["k00"]["attempts"] == 1, (point, found["k00"])
+        assert found["k00"]["number"] in numbers, (point, found["k00"], await yard.events(run))
         for id in ("k00", "k01"):
             assert counted(stage, run)["begin", id] == counted(stage, run)["effect", id] == 1, (point, id)
         await stage.dismiss(second)
