@@ -51,12 +51,12 @@ def named(bucket_and_prefix: str) -> Store:
 
 def put_behind(store: Store, place: str, content: bytes) -> None:
     """As somebody else would who has the bucket's keys."""
-    obstore.put(store._bucket, place, content)  # type: ignore[attr-defined]
+    obstore.put(store._bucket, place, content)
 
 
 def seen(store: Store) -> list[str]:
     """The objects there are. (This server shows a folder for what it has half received, and nothing in it.)"""
-    return [each["path"] for listed in obstore.list(store._bucket) for each in listed]  # type: ignore[attr-defined]
+    return [each["path"] for listed in obstore.list(store._bucket) for each in listed]
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
@@ -137,7 +137,7 @@ def test_a_source_that_changes_is_not_kept(store: Store, tmp_path: Path, size: i
     """70.6 What stands under a digest has that digest: what is not is never seen."""
     (tmp_path / "file").write_bytes(bytes(size))
     with Turning(tmp_path / "file") as stream, pytest.raises(StoreFailed, match="was changed while it was sent"):
-        store.put("inst-1", stream)  # type: ignore[arg-type]
+        store.put("inst-1", stream)
     assert seen(store) == []
 
 
@@ -198,7 +198,7 @@ def test_a_server_that_dies_while_it_is_sent_has_no_half_of_it(
     with Deadly(tmp_path / "file") as stream:
         stream.at, stream.then = 4 * PART_BYTES, bucket.kill
         with pytest.raises(StoreAway, match="cannot keep it"):
-            store.put("inst-1", stream)  # type: ignore[arg-type]
+            store.put("inst-1", stream)
         assert stream.passes == 3, "the server was killed in the middle"
     bucket.start()
     assert seen(store) == ([before.place] if before else [])

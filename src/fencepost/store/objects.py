@@ -104,7 +104,7 @@ class ObjectStore(Store):
             try:
                 yield from map(bytes, obstore.get(self._bucket, place).stream(min_chunk_size=CHUNK_BYTES))
             except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
+                if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
                     raise
                 raise self._missing(place) from None
 
@@ -158,13 +158,14 @@ def _digest(file: BinaryIO) -> str:
 
 
 def _said(error: Exception) -> str:
-    """What the library says, in a line: without its own records, its count of tries, and signatures in URLs."""
+    """Who says what, in a line: the server's or the network's own words where the library hands them on, else the library's."""
     text, _, records = str(error).partition("\n\nDebug source:")
-    code = re.search(r"<Code>([^<]*)</Code>", text)
-    told = re.search(r"<Message>([^<]*)</Message>", text)
-    cause = re.search(r'message: "([^"]*)"', records)
-    line = text.partition(": <?xml")[0].partition("\n")[0]
-    line = re.sub(r" in [\d.]+[mµn]?s\b(?:, after \d+ retries, max_retries: \d+, retry_timeout: \S+)?", "", line)
-    line = re.sub(r"\?\S*", "", line).strip().rstrip(":")
-    more = ": ".join(each[1] for each in (code, told, cause) if each is not None and each[1])
-    return clip(" ".join(f"{line}: {more}".split()) if more else line, 500)
+    words = [
+        *re.findall(r"<(?:Code|Message)>([^<]+)</", text),
+        *re.findall(r'message: "([^"]+)"', records),
+    ]
+    server = re.search(r"https?://[^/\s?]+", text)
+    if words and server is not None:
+        return clip(" ".join(f"{server[0]}: {': '.join(words)}".split()), 500)
+    line = text.partition("\n")[0].partition(": <?xml")[0]
+    return clip(re.sub(r"\?\S*", "", line), 500)  # no query of a URL: there may be a signature in it
