@@ -26,7 +26,7 @@ OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 RETRYABLE: Final[tuple[str, ...]] = get_args(Retryable)
 ON_LOST: Final[tuple[str, ...]] = get_args(OnLost)
 
-STEPS_MAX: Final = 100_000
+STEPS_MAX: Final = 20_000  # one end may skip all the others, and an end is one transaction
 CONCURRENCY_DEFAULT: Final = 4
 CONCURRENCY_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 100

@@ -2702,7 +2702,7 @@ end $law$;
 create function fencepost.cancel_run(_org text, _id text, _reason text, _grace_ms integer)
 returns table (answer text, status text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_plans bigint[] := '{}'; v_rid bigint; v_seq integer; t record;
+declare v_now timestamptz := fencepost.enter_(); v_root bigint; v_tree bigint[] := '{}'; v_more bigint[]; v_plans bigint[] := '{}'; v_idle bigint[]; v_rid bigint; v_seq integer; t record;
 begin
   select r.rid into v_root from fencepost.run r where r.org = _org and r.id = _id;
   if v_root is null then return query select 'unknown_run', null::text; return; end if;
@@ -2735,6 +2735,14 @@ begin
     perform fencepost.cancel_steps_(v_rid, _reason, v_now);
     v_plans := v_plans || v_rid;
   end loop;
+  -- Tries that nobody has claimed, together: a plan may have thousands of them in the line, and each end goes through it.
+  v_idle := array(select x.rid from fencepost.task x where x.rid = any (v_tree) and x.parent = any (v_plans) and x.fence is null and x.state <> 'cancelling'
+                     and not exists (select from fencepost.task c where c.parent = x.rid) order by x.rid);
+  if v_idle <> '{}' then
+    update fencepost.task x set cancel_reason = left(_reason, 1000) where x.rid = any (v_idle);
+    perform fencepost.end_runs_(v_idle, array_fill('cancelled'::text, array[cardinality(v_idle)]), array_fill(null::text, array[cardinality(v_idle)]),
+      array_fill(null::text, array[cardinality(v_idle)]), 'finished', v_now);
+  end if;
   -- Descendants first (a child's id is larger): a parent ends after its children.
   for v_rid in select x.rid from unnest(v_tree) x(rid) order by x.rid desc loop
     select x.* into t from fencepost.task x where x.rid = v_rid;
