@@ -47,6 +47,7 @@ async def test_a_law_that_loses_what_is_only_silent_is_red(template: TemplateDat
     async with staged(template, tmp_path) as stage:
         kept = "if t.opaque and t.begun and _reason not in ('process_gone', 'ceiling_passed', 'grace_over', 'operator') then return 'kept'; end if;"
         await mutate(stage, "lose_", kept, "")
+        await mutate(stage, "reap_", " and not (t.opaque and t.begun)", "")
         with pytest.raises(Broken, match="lost"):
             await play(stage, SCENARIOS["S29"], target=Boundary.parse("step.gone[c]:1"))
 
