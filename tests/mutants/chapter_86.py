@@ -1,7 +1,5 @@
 """Chapters 69, 72, 85 and 86, where real workers and processes must notice."""
 
-
-
 from tests.mutants import Mutant
 
 ROWS = "69_plan_rows.sql"
