@@ -98,6 +98,7 @@ class StepLeg:
         self.suspect = claimed.suspect
         self._supervised: Supervised | None = None
         self._aborted: tuple[Literal["lost", "cancelled", "stopping"], str] | None = None
+        self._told = asyncio.Event()  # `abort` was called
         self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # nothing more is told here
 
     # ── from the loop ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,6 +108,7 @@ class StepLeg:
         reported; the process goes on for whoever adopts it, unless its fence is dead.
         """
         self._aborted = (reason, text)
+        self._told.set()
         if reason == "cancelled":
             if self._supervised is not None:
                 self._supervised.stop(text or "cancelled")
@@ -177,7 +179,9 @@ class StepLeg:
                 )
             except StoreAway as error:
                 notes.say("an input cannot be fetched", level=logging.ERROR, run=self.claimed.id, error=error)
-            await asyncio.wait({self._left}, timeout=next(pauses))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(next(pauses)):
+                    await self._told.wait()
             if self._aborted is not None:
                 return await (self._cancelled() if self._aborted[0] == "cancelled" else self._leave())
 
