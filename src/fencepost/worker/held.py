@@ -155,7 +155,8 @@ class Holding:
             await self._look_back(slot.claimed)
         self._face.over(slot.claimed.fence)
         self._drop(slot)
-        if became in _TIMED or (became == "failed" and slot.claimed.parent is not None):  # a plan tries again after a delay
+        tries_again = became == "failed" and slot.claimed.parent is not None  # its plan may, after a delay
+        if tries_again or became in _TIMED:
             self._timed()
 
     async def _dispatch(self, slot: Slot) -> Leg | StepLeg | str:
