@@ -1,7 +1,7 @@
 """What a step's program is given, read as a program without any library reads it; and the outside world of the two plans.
 
 `FENCEPOST_PACKET` names the packet: who runs, which try this is, and the inputs by name. For the play (examples/plans.py) alone:
-`PLAN_BOOK` names a book that every program writes a line into, without a look at who wrote before, and `PLAN_GATE` a socket where the
+`PLAN_BOOK` names a book that every program writes a line into, without a look at who wrote before, and `PLAN_GATE` a port of this machine where the
 program of the named step stands in the middle of its work until it is let through.
 """
 
@@ -61,7 +61,6 @@ def stand(packet: Packet) -> None:
     """In the middle of the work: tell who waits for this very step, and go on when let through."""
     step, _, gate = os.environ.get("PLAN_GATE", "").partition(":")
     if gate and step == packet["step"]:
-        with socket.socket(socket.AF_UNIX) as way:
-            way.connect(gate)
+        with socket.create_connection(("127.0.0.1", int(gate))) as way:
             way.sendall(f"{os.getpid()}\n".encode())
             way.recv(1)

@@ -78,12 +78,11 @@ class Stage:
         self._play = play
         self._id = f"{Path(play.file).stem}-{token}"
         self._book = folder / f"{self._id}.book"
-        self._gate = folder / f"{token}.gate"
         here = ["--here"] if os.environ.get("FENCEPOST_DATABASE_URL") else []
         self._words = ["plan", "run", play.file, "--id", self._id, "--json", *here]
         # A release of its own: nobody else's worker meets its steps.
         self._environ = os.environ | {
-            "PLAN_BOOK": str(self._book), "PLAN_GATE": f"{play.middle}:{self._gate}", "FENCEPOST_RELEASE": f"plans-{token}",
+            "PLAN_BOOK": str(self._book), "FENCEPOST_RELEASE": f"plans-{token}",
         }  # fmt: skip
 
     async def play(self, *, quiet: bool) -> dict[str, Any]:
@@ -161,7 +160,8 @@ class Stage:
             await writer.drain()
             writer.close()
 
-        server = await asyncio.start_unix_server(met, self._gate)
+        server = await asyncio.start_server(met, "127.0.0.1", 0)
+        self._environ["PLAN_GATE"] = f"{self._play.middle}:{server.sockets[0].getsockname()[1]}"
         try:
             async with asyncio.timeout(PATIENCE):
                 yield stands, go_on

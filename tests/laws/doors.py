@@ -218,6 +218,8 @@ async def _plan(db: Database, me: uuid.UUID, lane: int, requests: Iterator[int])
     assert seen is not None
     assert [step["state"] for step in seen["steps"]] == ["succeeded", "running"]
     assert (await terminal.cancel(db, "default", "p1", reason="r", grace_ms=1))[1] == "cancelled"
+    await plans.clear_loose(db, lost.fence.rid, lost.fence.number)
+    assert await retention.known(db, [lost.fence.rid, 10**12]) == {lost.fence.rid}
 
 
 async def _looks(db: Database, lane: int) -> None:

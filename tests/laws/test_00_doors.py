@@ -53,8 +53,8 @@ class Twice(Database):
     def _meaning(self, row: Any) -> dict[str, Any]:
         found = dict(row)
         for column in ("answer", *((next(iter(found)),) if len(found) == 1 else ())):
-            if found.get(column) in self.NAMES_THE_RECORD:
-                found[column] = self.NAMES_THE_RECORD[found[column]]
+            if isinstance(said := found.get(column), str):
+                found[column] = self.NAMES_THE_RECORD.get(said, said)
         if found.get("answer") == "parked":  # whoever parked has nothing to wait for
             found.pop("due_ms")
         if found.get("answer") == "kept_before":  # it carries the record, the first did not

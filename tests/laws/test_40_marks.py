@@ -105,12 +105,11 @@ async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
 
 
 def claimed(org: str, minute: int, rid: int) -> Claimed:
-    # Only what marks are made of.
-    one = object.__new__(Claimed)
-    object.__setattr__(one, "org", org)
-    object.__setattr__(one, "turn_at", NOON + timedelta(minutes=minute))
-    object.__setattr__(one, "fence", attempts.Fence(rid, 1, uuid.uuid4()))
-    return one
+    turn_at = NOON + timedelta(minutes=minute)
+    return Claimed(
+        fence=attempts.Fence(rid, 1, uuid.uuid4()), org=org, id=f"run-{rid}", name="work", input="null", key_root="", on_lost="replay",
+        begun=True, tries=0, losses=0, boundaries=None, more=False, parent=None, submitted_at=turn_at, turn_at=turn_at,
+    )  # fmt: skip
 
 
 def test_marks_are_used_only_once_a_look_has_become_slow() -> None:

@@ -5,7 +5,7 @@ from tests.mutants import Mutant
 ROWS = "69_plan_rows.sql"
 DOORS = "72_plan_doors.sql"
 RECOVERY = "85_recovery.sql"
-RACES = "tests/races/test_plans.py"
+RACES = "tests/races/test_plans_racing.py"
 TRAPS = "tests/races/test_plans_traps.py"
 LEAVING = "tests/races/test_plans_leaving.py"
 FENCED_OUT = (
