@@ -226,6 +226,40 @@ async def test_a_workflow_of_the_code_is_a_child_run_whose_app_works_here(shop: 
     assert (child.object["status"], child.object["output"], child.object["source"]) == ("completed", 8, "async_child")
 
 
+SIGNED = """
+from fencepost import App, Context
+
+app = App("signed")
+
+
+@app.step(repeatable=True)
+async def {step}() -> int:
+    return 1
+
+
+@app.workflow()
+async def sign(ctx: Context) -> int:
+    await ctx.step({step})
+    return await ctx.wait_for("go", int)
+"""
+
+
+async def test_a_plan_that_waits_for_other_code_is_left_with_4(shop: Shop) -> None:
+    """50.4, 70.14 All that moves of it is a workflow whose history does not fit: nobody sits before it until it does."""
+    write(shop, "signed.py", SIGNED.format(step="draw"))
+    write(shop, "sign.toml", 'name = "sign"\n[[step]]\nid = "a"\nworkflow = "signed:sign"\n')
+    run = ("plan", "run", "sign.toml", "--id", "s1", "--here", "--json")
+    assert (await shop(*run, "--timeout", "6s")).code == 4
+    assert (await shop("runs", "signal", "s1/a/1", "go", "7")).code == 0
+    write(shop, "signed.py", SIGNED.format(step="paint"))
+    said = await shop(*run)
+    assert (said.code, said.object["status"]) == (4, "running"), said
+    assert "a: its workflow waits for other code: fencepost runs explain s1/a/1" in said.err
+    write(shop, "signed.py", SIGNED.format(step="draw"))
+    said = await shop(*run)
+    assert (said.code, said.object["steps"]["a"]["outputs"]["result"]["value"]) == (0, 7)
+
+
 async def test_detach_starts_nothing_and_a_worker_of_any_app_runs_it(shop: Shop) -> None:
     write(shop, "notes.toml", NOTES)
     said = await shop("plan", "run", "notes.toml", "--id", "n1", "--detach", "--json")

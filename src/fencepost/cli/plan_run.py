@@ -166,6 +166,10 @@ def _result(doc: dict[str, Any], *, as_json: bool) -> None:
             say.words(say.clean(f"{step['id']}: {step['state']}: {why(step)}"))
         if step["state"] == "unknown":
             say.words(say.clean(f"  {remedy(step, doc['run_id'], doc['org'])}"))
+        if step["child_state"] == "parked" and step["trouble"] is not None:
+            say.words(
+                say.clean(f"{step['id']}: its workflow waits for other code: fencepost runs explain {step['child']}")
+            )
     if as_json:
         say.data(plan_object(doc))
         return
