@@ -49,7 +49,7 @@ async def _next(events: AsyncIterator[Event], handle: Handle[Any]) -> Event | No
 async def _waits_for_code(handle: Handle[Any]) -> bool:
     """All that moves of the plan are workflows that are parked on their code: somebody must change it (law 50.4)."""
     found = await plans.read(handle.db, handle.org, handle.id, busy=True)
-    busy = found["steps"] if found is not None else []
+    busy: list[dict[str, Any]] = found["steps"] if found is not None else []
     # A run that waits for something else has no trouble.
     return bool(busy) and all(step["child_state"] == "parked" and step["trouble"] is not None for step in busy)
 
