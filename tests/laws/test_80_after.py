@@ -71,7 +71,9 @@ class Hands:
     def __init__(self, db: Database, app: App) -> None:
         self.board = ProgressBoard(db)
         self.face = WorkerFace(db, ThreadPoolExecutor(1), 30.0, progress=self.board.note, over=self.board.forget)
-        self.holding = Holding(self.face, app, Workshop(db, Path()), changed=lambda: None, timed=lambda: None)
+        self.holding = Holding(
+            self.face, app, Workshop(db, Path()), changed=lambda: None, timed=lambda: None, ended=lambda _: None
+        )
 
     async def __aenter__(self) -> Self:
         return self

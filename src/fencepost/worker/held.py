@@ -45,16 +45,20 @@ class Slot:
 
 
 class Holding:
-    """The attempts in hand. `changed` is called when the list is another; `timed` when an ended one may have left an hour behind."""
+    """The attempts in hand. `changed` is called when the list is another; `timed` when an ended one may have left an hour behind;
+    `ended` with each that has ended.
+    """
 
     def __init__(
-        self, face: WorkerFace, app: App, workshop: Workshop, *, changed: Callable[[], None], timed: Callable[[], None]
-    ) -> None:
+        self, face: WorkerFace, app: App, workshop: Workshop, *, changed: Callable[[], None], timed: Callable[[], None],
+        ended: Callable[[Claimed], None],
+    ) -> None:  # fmt: skip
         self._face = face
         self._workshop = workshop
         self._app = app
         self._changed = changed
         self._timed = timed
+        self._ended = ended
         self._slots: dict[tuple[int, int], Slot] = {}
         self._empty = asyncio.Event()
         self._empty.set()
@@ -155,6 +159,7 @@ class Holding:
             await self._look_back(slot.claimed)
         self._face.over(slot.claimed.fence)
         self._drop(slot)
+        self._ended(slot.claimed)
         tries_again = became == "failed" and slot.claimed.parent is not None  # its plan may, after a delay
         if tries_again or became in _TIMED:
             self._timed()

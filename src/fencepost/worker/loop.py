@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from fencepost import attempts, faults, lanes, limits, notes, recovery
 from fencepost.app import App
+from fencepost.attempts import Claimed
 from fencepost.db import Database
 from fencepost.errors import FencepostError
 from fencepost.lanes import Lane
@@ -66,6 +67,7 @@ class Worker:
         self.incarnation = uuid.uuid4()
         self.hung = ""  # the step that used up the last thread
         self.listener: Listener | None = None
+        self._only = only
         self._release = release or app.release or release_of(settings)
         self._grace = grace_seconds
         self._why = ""  # why it ends: stopped · threads · buried · heartbeat · broken
@@ -89,7 +91,9 @@ class Worker:
             publish=self._on_changed, progress=self._on_progress, over=self._board.forget,
         )  # fmt: skip
         self._workshop = Workshop(self._db, settings.files, store_of(settings))
-        self.holding = Holding(face, app, self._workshop, changed=self._on_changed, timed=self.pulse.beat_now)
+        self.holding = Holding(
+            face, app, self._workshop, changed=self._on_changed, timed=self.pulse.beat_now, ended=self._on_ended
+        )
 
     @property
     def listening(self) -> bool:
@@ -181,6 +185,11 @@ class Worker:
     def _on_changed(self) -> None:
         self.claims.let_go(empty=len(self.holding) == 0)
         self.pulse.changed()
+
+    def _on_ended(self, claimed: Claimed) -> None:
+        # Its end may have let its parent go on, or the next step of its plan; of a run that is worked on alone nobody else is told.
+        if claimed.parent is not None or self._only is not None:
+            self.claims.look()
 
     def _on_progress(self, fence: Fence, text: str) -> None:
         # What the board starts is no branch of the leg that speaks.
