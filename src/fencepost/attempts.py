@@ -86,9 +86,13 @@ async def claim(
     )
 
 
-async def claim_tree(db: Database, holder: UUID, request: int, *, root: int, most: int, patience: float) -> Claim:
-    """The same for one run and its descendants only. Source: claim_tree."""
-    return _claim(await db.call("claim_tree", holder, request, root, most, patience=patience))
+async def claim_tree(
+    db: Database, holder: UUID, request: int, *, root: int, most: int, patience: float, whole: bool = True
+) -> Claim:
+    """The same for one run and its descendants only; `whole` False: those whose parents live, which costs the same however much of the
+    tree has ended. Source: claim_tree.
+    """
+    return _claim(await db.call("claim_tree", holder, request, root, most, whole, patience=patience))
 
 
 async def claim_orphans(

@@ -109,7 +109,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "cancel_run": (("o", "r", "x", 1), "unknown_run"),
         "claim_attempts": ((NOBODY, 1, lane, 1, "", True), "buried"),
         "claim_orphans": ((NOBODY, 1, [rid], None), "buried"),
-        "claim_tree": ((NOBODY, 1, rid, 1), "buried"),
+        "claim_tree": ((NOBODY, 1, rid, 1, True), "buried"),
         "ask_shared": ((rid, NOBODY, "s", 1, "", "k", "e", True, None, "w", False), "stale"),
         "clear_loose": (([rid], [1]), 0),
         "close_incarnation": ((NOBODY,), 0),

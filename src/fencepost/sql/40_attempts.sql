@@ -198,22 +198,31 @@ begin
   end if;
 end $law$;
 
--- `fencepost run` on an embedded home: its worker claims this run and its descendants only.
-create function fencepost.claim_tree(_holder uuid, _request bigint, _root bigint, _n integer)
+-- `fencepost run` on an embedded home: its worker claims this run and its descendants only. `_whole`: also who lives below runs that have ended,
+-- for which all that ever was is looked through.
+create function fencepost.claim_tree(_holder uuid, _request bigint, _root bigint, _n integer, _whole boolean)
 returns setof fencepost.claimed_ language plpgsql volatile as $law$
-declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[];
+declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_tree bigint[];
 begin
   if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
   if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); end if;
   if v_how <> 'new' or _n < 1 then return; end if;
+  v_tree := _root || case when _whole then array(select d.rid from fencepost.descendants_(array[_root]) d(rid)) else array(select d.rid from fencepost.living_(_root) d(rid)) end;
   select array_agg(p.rid) into v_rids from (
-    select t.rid from fencepost.task t
-     where t.rid = any (array(select f.rid from fencepost.descendants_(array[_root]) f(rid)) || _root) and t.state = 'queued' and t.due_at is null
-     order by t.rid limit _n for no key update skip locked) p;
+    select t.rid from fencepost.task t where t.rid = any (v_tree) and t.state = 'queued' and t.due_at is null order by t.rid limit _n for no key update skip locked) p;
   if v_rids is not null then
     return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
   end if;
 end $law$;
+
+-- Those that live below a run, as far as all between them do.
+create function fencepost.living_(_rid bigint) returns setof bigint language sql stable as $law$
+  with recursive d(rid) as (
+    select t.rid from fencepost.task t where t.parent = _rid
+    union
+    select t.rid from d cross join lateral (select t.rid from fencepost.task t where t.parent = d.rid) t)
+  select d.rid from d
+$law$;
 
 create function fencepost.descendants_(_rids bigint[]) returns setof bigint language sql stable as $law$
   with recursive d(rid) as (

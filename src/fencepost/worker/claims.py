@@ -42,6 +42,7 @@ class Claims:
         self._beat_now = beat_now
         self._listening = listening
         self._asleep = False
+        self._whole = True  # of a tree: look also below what has ended, which is done after a rest
         self._cursor = ""
         self._marks = Marks()
         self._suspect_since: float | None = None
@@ -94,6 +95,7 @@ class Claims:
                 return False
             wants_hints = self._only is None and self._listening()
             if claim.claimed:
+                self._whole = False
                 if len(claim.claimed) >= most:
                     await self._say_asleep(lane, asleep=False)
             elif self._marks.partial:
@@ -105,6 +107,7 @@ class Claims:
                     self._beat_now()  # woken for nothing: it may have an hour before it, which the beat's answer names
                 seconds = limits.IDLE_POLL_SECONDS if self._only is None else TREE_POLL_SECONDS
                 hinted = await self._rest(self._work, seconds)
+                self._whole = not hinted
         return True
 
     def _has_room(self, holding: Holding) -> bool:
@@ -163,7 +166,13 @@ class Claims:
     async def _ask(self, lane: int, request: int, most: int, marks: list[Mark], *, alone: bool) -> Claim:
         if self._only is not None:
             return await attempts.claim_tree(
-                self._db, self._incarnation, request, root=self._only, most=most, patience=self._lease
+                self._db,
+                self._incarnation,
+                request,
+                root=self._only,
+                most=most,
+                patience=self._lease,
+                whole=self._whole,
             )
         return await attempts.claim(
             self._db, self._incarnation, request, lane=lane, most=most, cursor=self._cursor, alone=alone,
