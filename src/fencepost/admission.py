@@ -127,18 +127,18 @@ def _answer(launch: Launch, row: Record) -> Admission:
                 "input": json.loads(launch.input),
                 "contract": json.loads(launch.contract),
             }
-            return Conflict(list(_differences("$", stored, given)))
+            return Conflict(list(differences("$", stored, given)))
         case _:
             return Refused()
 
 
-def _differences(path: str, stored: Any, given: Any) -> list[dict[str, Any]]:
+def differences(path: str, stored: Any, given: Any) -> list[dict[str, Any]]:
     """Every place where two JSON values differ, by path; a missing key is told apart from null by its absence from the entry."""
     if isinstance(stored, dict) and isinstance(given, dict):
         return _in_objects(path, cast("dict[str, Any]", stored), cast("dict[str, Any]", given))
     if _is_list(stored) and _is_list(given) and len(stored) == len(given):
         pairs = zip(stored, given, strict=True)
-        return [d for i, (s, g) in enumerate(pairs) for d in _differences(f"{path}[{i}]", s, g)]
+        return [d for i, (s, g) in enumerate(pairs) for d in differences(f"{path}[{i}]", s, g)]
     return (
         []
         if stored == given and isinstance(stored, bool) == isinstance(given, bool)
@@ -155,7 +155,7 @@ def _in_objects(path: str, stored: dict[str, Any], given: dict[str, Any]) -> lis
         elif key not in given:
             found.append({"path": here, "stored": stored[key]})
         else:
-            found += _differences(here, stored[key], given[key])
+            found += differences(here, stored[key], given[key])
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fencepost import plans
-from fencepost.admission import _differences
+from fencepost.admission import differences
 from fencepost.client.launching import judge_words
 from fencepost.db import Database
 from fencepost.errors import LaunchConflict, LaunchRefused
@@ -30,19 +30,19 @@ async def admit(
         case "created" | "replayed":
             return
         case "conflict":
-            raise LaunchConflict(run_id, differences(answer.stored or {}, definition.normal()))
+            raise LaunchConflict(run_id, differing(answer.stored or {}, definition.normal()))
         case "refused":
             raise LaunchRefused(
                 f"the database refused plan {run_id!r}: its id, organisation or name; with a step's id it must fit in 200 characters"
             )
 
 
-def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
+def differing(stored: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
     """Where the launch on record and a normal form differ, by path; a step is called by its id, so that one more step is one difference."""
     if stored["kind"] != "plan":
         return [{"path": "$.kind", "stored": stored["kind"], "given": "plan"}]
     plan = stored["input"]
-    found = list(_differences("$", _by_id(plan), _by_id(given)))
+    found = list(differences("$", _by_id(plan), _by_id(given)))
     order, wanted = ([step["id"] for step in each["steps"]] for each in (plan, given))
     if sorted(order) == sorted(wanted) and order != wanted:
         found.append({"path": "$.steps", "stored": order, "given": wanted})

@@ -132,8 +132,8 @@ class Plan:
         """A program and its arguments, without a shell, in a fresh folder for each attempt."""
         argv = command if isinstance(command, str) else [*command]
         return self._add(
-            {"id": id, "command": argv, "env": dict(env), "cwd": cwd, "stdin": stdin}, needs, inputs,
-            outputs or None, retry, timeout, on_lost, initially_skipped,
+            {"id": id, "command": argv, "env": dict(env), "cwd": cwd, "stdin": stdin}, needs, inputs, outputs or None,
+            retry=retry, timeout=timeout, on_lost=on_lost, initially_skipped=initially_skipped,
         )  # fmt: skip
 
     def python(
@@ -145,8 +145,8 @@ class Plan:
         """A function of a module, itself or as `module:function`, in a process of its own. Raises ValueError for one that cannot be imported."""
         place = function if isinstance(function, str) else place_of(function)
         return self._add(
-            {"id": id, "python": place, "env": dict(env), "cwd": cwd, "input": dict(input)}, needs, inputs,
-            outputs or None, retry, timeout, on_lost, initially_skipped,
+            {"id": id, "python": place, "env": dict(env), "cwd": cwd, "input": dict(input)}, needs, inputs, outputs or None,
+            retry=retry, timeout=timeout, on_lost=on_lost, initially_skipped=initially_skipped,
         )  # fmt: skip
 
     def workflow(
@@ -158,7 +158,8 @@ class Plan:
         name = workflow if isinstance(workflow, str) else workflow.name
         given = None if input is None else dict(input)
         return self._add(
-            {"id": id, "workflow": name, "input": given}, needs, inputs, None, retry, None, on_lost, initially_skipped
+            {"id": id, "workflow": name, "input": given}, needs, inputs, None,
+            retry=retry, timeout=None, on_lost=on_lost, initially_skipped=initially_skipped,
         )  # fmt: skip
 
     def definition(self) -> model.Definition:
@@ -178,8 +179,8 @@ class Plan:
         return found if isinstance(found, model.Definition) else [*found.invalid("", lambda _: None).faults]
 
     def _add(
-        self, own: dict[str, Any], needs: Needs, inputs: Inputs, outputs: Outputs | None, retry: model.StepRetry | None,
-        timeout: timedelta | None, on_lost: model.OnLost | None, initially_skipped: bool,  # noqa: FBT001 - the field's own value
+        self, own: dict[str, Any], needs: Needs, inputs: Inputs, outputs: Outputs | None, *, retry: model.StepRetry | None,
+        timeout: timedelta | None, on_lost: model.OnLost | None, initially_skipped: bool,
     ) -> PlanStep:  # fmt: skip
         step = PlanStep(self, own["id"])
         self._steps.append(

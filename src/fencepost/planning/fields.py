@@ -119,7 +119,7 @@ class Table:
         self.fault(key, f"{said} {ID_WORDS}")
         return None
 
-    def flag(self, key: str, default: bool) -> bool:  # noqa: FBT001 - the field's own value
+    def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
         value = self.values.get(key)
         if isinstance(value, bool) or value is None:
@@ -212,10 +212,13 @@ def json_values(faults: Faults, at: At, value: object, deep: int = DEPTH_MAX) ->
         bad = [key for key in parts if bad_text(key) is not None]
         for key in bad:
             faults.add(at, f"has a key that cannot be stored: {bad_text(key)}")
-        return all([json_values(faults, (*at, key), part, deep - 1) for key, part in parts.items()]) and not bad  # noqa: C419 - each one is judged
+        # Each one is judged, whatever the first said.
+        good = [json_values(faults, (*at, key), part, deep - 1) for key, part in parts.items()]
+        return all(good) and not bad
     if isinstance(value, list):
         entries = cast("list[object]", value)
-        return all([json_values(faults, (*at, n), part, deep - 1) for n, part in enumerate(entries)])  # noqa: C419 - the same
+        good = [json_values(faults, (*at, n), part, deep - 1) for n, part in enumerate(entries)]
+        return all(good)
     if isinstance(value, dt.date | dt.time):
         faults.add(at, "is a date or a time, and JSON has none: write it as text, in quotes")
         return False
