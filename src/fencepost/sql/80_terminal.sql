@@ -250,7 +250,8 @@ begin
   v_tries := array(select t.rid from fencepost.task t where t.parent = v_rid and exists (select from fencepost.plan p where p.rid = v_rid) order by t.rid);
   if v_tries <> '{}' then
     perform from fencepost.task x where x.rid = any (v_tries) order by x.rid for no key update;
-    perform fencepost.end_runs_(array[t.rid], array['failed'], array[null::text], array[v_error], 'lost', v_now) from fencepost.task t where t.rid = any (v_tries);
+    perform fencepost.end_runs_(v_tries, array_fill('failed'::text, array[cardinality(v_tries)]), array_fill(null::text, array[cardinality(v_tries)]),
+      array_fill(v_error, array[cardinality(v_tries)]), 'lost', v_now);
   end if;
   return query select 'done', o.status from fencepost.outcome o where o.rid = v_rid;
 end $law$;
