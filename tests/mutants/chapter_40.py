@@ -3,6 +3,7 @@
 from tests.mutants import Mutant
 
 ATTEMPTS = "40_attempts.sql"
+TREES = ("test_40_trees.py",)
 DEAD = ("test_40_attempts.py::test_a_dead_fence_changes_nothing_and_is_told_that_it_is_stale",)
 NOBODY = ("test_40_attempts.py::test_without_a_claim_nothing_can_be_written",)
 NUMBERS = ("test_40_attempts.py::test_numbers_are_one_two_three_whatever_ended_the_legs",)
@@ -38,6 +39,20 @@ MUTANTS = [
         "order by t.rid for no key update skip locked) l);",
         "order by t.rid for no key update) l);",
         LOCKED,
+    ),
+    Mutant(
+        "a quick look at a tree reads what lives",
+        ATTEMPTS,
+        "v_tree := _root || case when _whole then",
+        "v_tree := _root || case when true then",
+        TREES,
+    ),
+    Mutant(
+        "a whole look at a tree finds who lives below the dead",
+        ATTEMPTS,
+        "v_tree := _root || case when _whole then",
+        "v_tree := _root || case when false then",
+        TREES,
     ),
     Mutant(
         "what is locked elsewhere is not held",
