@@ -11,14 +11,15 @@ from fencepost.cli.place import Place, database_options, opened, org_option, run
 from fencepost.cli.say import DONE, FAILED, USAGE, Stop
 
 
-def _tell(found: dict[str, Any], sentence: str, *, done: bool, as_json: bool) -> int:
+def tell(found: dict[str, Any], sentence: str, *, done: bool, as_json: bool) -> int:
+    """What an acting command ends with: its sentence, its object where that is asked for, and 0 done or 1 refused."""
     say.words(say.clean(sentence))
     if as_json:
         say.data(found)
     return DONE if done else FAILED
 
 
-def _answer(run_id: str, org: str, answer: str, status: str | None, **more: Any) -> dict[str, Any]:
+def answer_object(run_id: str, org: str, answer: str, status: str | None, **more: Any) -> dict[str, Any]:
     """The object of an acting command; who acted on a run that does not exist is told so (2)."""
     if answer == "unknown_run":
         from fencepost.errors import RunNotFound
@@ -27,14 +28,15 @@ def _answer(run_id: str, org: str, answer: str, status: str | None, **more: Any)
     return {"run_id": run_id, "org": org, "answer": answer} | ({"status": status} if status is not None else {}) | more
 
 
-def _checked(run_id: str, org: str, *texts: str) -> None:
+def checked(run_id: str, org: str, *texts: str) -> None:
+    """What is acted on can be an id, and what is said can be stored. Raises Stop (2), Unstorable."""
     from fencepost.values import check_name, encode
 
     try:
         check_name(run_id, "a run's id")
         check_name(org, "an organisation")
     except ValueError:
-        _answer(run_id, org, "unknown_run", None)
+        answer_object(run_id, org, "unknown_run", None)
     for text in texts:
         encode(text)
 
@@ -46,7 +48,7 @@ def _checked(run_id: str, org: str, *texts: str) -> None:
 @database_options
 def cancel(run_id: str, reason: str, org: str, dsn: str | None, as_json: bool) -> int:
     """Cancel a run and every descendant. Refused (1) when it has ended."""
-    _checked(run_id, org, reason)
+    checked(run_id, org, reason)
 
     async def go(place: Place) -> int:
         from fencepost import limits, terminal
@@ -55,9 +57,9 @@ def cancel(run_id: str, reason: str, org: str, dsn: str | None, as_json: bool) -
             answer, status = await terminal.cancel(
                 db, org, run_id, reason=reason, grace_ms=int(limits.GRACE_ON_CANCEL_SECONDS * 1000)
             )
-        found = _answer(run_id, org, answer, status)
+        found = answer_object(run_id, org, answer, status)
         sentence = f"cancel accepted: the run is {status}" if answer == "accepted" else f"too late: the run is {status}"
-        return _tell(found, sentence, done=answer == "accepted", as_json=as_json)
+        return tell(found, sentence, done=answer == "accepted", as_json=as_json)
 
     with opened(dsn) as place:
         return run_async(go(place))
@@ -70,15 +72,15 @@ def cancel(run_id: str, reason: str, org: str, dsn: str | None, as_json: bool) -
 @database_options
 def end(run_id: str, reason: str, org: str, dsn: str | None, as_json: bool) -> int:
     """End a run as failed (OPERATOR_ENDED), whatever state it is in; code that still runs is fenced out."""
-    _checked(run_id, org, reason)
+    checked(run_id, org, reason)
 
     async def go(place: Place) -> int:
         from fencepost import terminal
 
         async with place.database() as db:
             answer, status = await terminal.end(db, org, run_id, by=inputs.person(), reason=reason)
-        found = _answer(run_id, org, answer, status)
-        return _tell(
+        found = answer_object(run_id, org, answer, status)
+        return tell(
             found,
             f"ended: the run is {status}" if answer == "done" else f"too late: the run is {status}",
             done=answer == "done",
@@ -95,20 +97,20 @@ def end(run_id: str, reason: str, org: str, dsn: str | None, as_json: bool) -> i
 @database_options
 def wake(run_id: str, org: str, dsn: str | None, as_json: bool) -> int:
     """Try again now what waits out a delay or is parked on its code."""
-    _checked(run_id, org)
+    checked(run_id, org)
 
     async def go(place: Place) -> int:
         from fencepost import recovery
 
         async with place.database() as db:
             answer, status = await recovery.wake(db, org, run_id)
-        found = _answer(run_id, org, answer, status)
+        found = answer_object(run_id, org, answer, status)
         sentence = (
             "woken: the run is queued"
             if answer == "done"
             else f"refused: the run is {status}; only a delay, or a run parked on its code, can be woken"
         )
-        return _tell(found, sentence, done=answer == "done", as_json=as_json)
+        return tell(found, sentence, done=answer == "done", as_json=as_json)
 
     with opened(dsn) as place:
         return run_async(go(place))
@@ -128,7 +130,7 @@ def signal(
 ) -> int:
     """Send a signal to a run. Without a payload it is null."""
     text = "null" if payload is None else inputs.json_text(payload, "the payload")
-    _checked(run_id, org, name, dedupe or "")
+    checked(run_id, org, name, dedupe or "")
 
     async def go(place: Place) -> int:
         import uuid
@@ -138,11 +140,11 @@ def signal(
 
         async with place.database() as db:
             answer = await suspension.signal(db, org, run_id, name, dedupe=dedupe or uuid.uuid4().hex, payload=text)
-        found = _answer(run_id, org, answer, None, signal=name)
+        found = answer_object(run_id, org, answer, None, signal=name)
         if answer == "refused":
             raise Stop(USAGE, "UNUSABLE_INPUT", str(SignalRefused(run_id, name, answer)))
         sent = answer in {"sent", "repeated"}
-        return _tell(
+        return tell(
             found, f"signal {answer}" if sent else str(SignalRefused(run_id, name, answer)), done=sent, as_json=as_json
         )
 
@@ -171,7 +173,7 @@ def redrive(
     import uuid
 
     chosen = new_id or f"{run_id[:160]}-redrive-{uuid.uuid4().hex[:8]}"
-    _checked(run_id, org, chosen, from_step or "", *again)
+    checked(run_id, org, chosen, from_step or "", *again)
     named = ["#".join(map(str, inputs.step(name))) for name in again]
 
     async def go(place: Place) -> int:
@@ -189,11 +191,11 @@ def redrive(
             )
         done = answer in {"created", "replayed"}
         found = (
-            _answer(run_id, org, answer, None)
+            answer_object(run_id, org, answer, None)
             | ({"why": why} if why else {})
             | ({"run_id": chosen, "origin": run_id} if done else {})
         )
-        return _tell(found, f"{answer}: run {chosen}" if done else f"refused: {why}", done=done, as_json=as_json)
+        return tell(found, f"{answer}: run {chosen}" if done else f"refused: {why}", done=done, as_json=as_json)
 
     with opened(dsn) as place:
         return run_async(go(place))

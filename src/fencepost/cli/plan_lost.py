@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fencepost.cli import inputs
-from fencepost.cli.act import _answer, _checked, _tell
+from fencepost.cli.act import answer_object, checked, tell
 from fencepost.cli.place import Place, database_options, opened, org_option, run_async
 
 
@@ -19,16 +19,16 @@ def lost(run_id: str, step: str, org: str, dsn: str | None, as_json: bool) -> in
 
     A program whose host lives is asked about by the workers there, and needs no word. Refused (1) while its worker is alive.
     """
-    _checked(run_id, org, step)
+    checked(run_id, org, step)
 
     async def go(place: Place) -> int:
         from fencepost import plans
 
         async with place.database() as db:
             answer, why = await plans.declare_lost(db, org, run_id, step, by=inputs.person())
-        found = _answer(run_id, org, answer, None, step=step) | ({"why": why} if why else {})
+        found = answer_object(run_id, org, answer, None, step=step) | ({"why": why} if why else {})
         said = f"lost: {why}" if answer == "done" else f"refused: {why}"
-        return _tell(found, said, done=answer == "done", as_json=as_json)
+        return tell(found, said, done=answer == "done", as_json=as_json)
 
     with opened(dsn) as place:
         return run_async(go(place))

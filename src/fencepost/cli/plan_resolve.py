@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fencepost.cli import say
-from fencepost.cli.act import _answer, _checked, _tell
+from fencepost.cli.act import answer_object, checked, tell
 from fencepost.cli.place import Place, database_options, opened, org_option, run_async
 from fencepost.cli.plan_show import read_plan
 from fencepost.cli.say import USAGE, Stop
@@ -43,7 +43,7 @@ def resolve(
         raise Stop(USAGE, "USAGE", "failed needs why: --error TEXT" if error is None else f"{verdict} takes no --error")
     if given and verdict != "completed":
         raise Stop(USAGE, "USAGE", f"{verdict} takes no --output")
-    _checked(run_id, org, step, error or "")
+    checked(run_id, org, step, error or "")
     contents = dict(_content(each) for each in given)
 
     async def go(place: Place) -> int:
@@ -55,9 +55,9 @@ def resolve(
             if verdict == "completed":
                 text = _document(place, folder, contents, await _declared(db, run_id, org, step))
             answer, why = await resolve_run(db, org, child, verdict=verdict, step=None, row=None, text=text)
-        found = _answer(run_id, org, answer, None, step=step) | ({"why": why} if why else {})
+        found = answer_object(run_id, org, answer, None, step=step) | ({"why": why} if why else {})
         said = "resolved" if answer == "done" else f"refused: {why}"
-        return _tell(found, said, done=answer == "done", as_json=as_json)
+        return tell(found, said, done=answer == "done", as_json=as_json)
 
     with opened(dsn) as place:
         return run_async(go(place))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fencepost.cli import inputs, say
-from fencepost.cli.act import _answer, _checked, _tell
+from fencepost.cli.act import answer_object, checked, tell
 from fencepost.cli.place import Place, database_options, opened, org_option, run_async
 from fencepost.cli.say import DONE, FAILED, USAGE, Stop
 
@@ -47,7 +47,7 @@ def resolve(
     if sum((bool(given), listed is not None, every)) > 1:
         raise Stop(USAGE, "USAGE", "one of --row, --rows and --all-unknown says which rows")
     text = verdict_value(verdict, value, error)
-    _checked(run_id, org, step or "", *given)
+    checked(run_id, org, step or "", *given)
     keys = _keys(listed) if listed is not None else given
 
     async def go(place: Place) -> int:
@@ -59,8 +59,8 @@ def resolve(
             answer, why = await resolve_run(
                 db, org, run_id, verdict=verdict, step=None if every else step, row=one, text=text
             )
-        found = _answer(run_id, org, answer, None) | ({"why": why} if why else {})
-        return _tell(
+        found = answer_object(run_id, org, answer, None) | ({"why": why} if why else {})
+        return tell(
             found, "resolved" if answer == "done" else f"refused: {why}", done=answer == "done", as_json=as_json
         )
 
@@ -97,7 +97,7 @@ async def _many(
     async for batch in _batches(db, org, run_id, keys, step):
         answers = await resolve_batch(db, org, run_id, batch, verdict=verdict, step=step, text=text)
         for key, (answer, why) in zip(batch, answers, strict=True):
-            _answer(run_id, org, answer, None)
+            answer_object(run_id, org, answer, None)
             counts[answer] += 1
             if answer != "done" and len(refusals) < 20:
                 refusals.append({"row": key, "answer": answer, "why": why or ""})
@@ -113,7 +113,7 @@ async def _batches(
 
     if keys is None:
         if await terminal.watch_outcome(db, org, run_id, None) is None:
-            _answer(run_id, org, "unknown_run", None)
+            answer_object(run_id, org, "unknown_run", None)
         async for page in pages(db, org, run_id, inputs.step(step) if step else None, ("unknown",)):
             found = [row.key for row in page]
             for start in range(0, len(found), BATCH):
