@@ -201,6 +201,9 @@ class Stage:
                 continue
             if any(word.startswith(mark) for word in words) and (start := tree.start_of(int(entry.name))) is not None:
                 found[int(entry.name)] = start
+        # Between its fork and its exec a command still bears its supervisor's words.
+        for command in [child for pid in found for child in tree.children(pid)]:
+            found.pop(command, None)
         return found
 
     async def gate(self, wanted: bool) -> None:
