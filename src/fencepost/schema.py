@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import re
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from fencepost.notes import escape
@@ -89,6 +88,8 @@ def render(text: str, schema: str) -> str:
 
 
 def _read(folder: str) -> list[tuple[str, str]]:
+    from importlib import resources
+
     root = resources.files("fencepost") / "sql"
     found = (root / folder if folder else root).iterdir()
     return sorted((f.name, f.read_text(encoding="utf-8")) for f in found if f.name.endswith(".sql"))

@@ -8,17 +8,17 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
-from fencepost import explain, ledger, limits, suspension, terminal
+from fencepost import limits, terminal
 from fencepost.db import Database
 from fencepost.decoding import decode
 from fencepost.errors import RunCancelled, RunFailed, RunNotFound, RunUnknown, SignalRefused
-from fencepost.ledger import Event
 from fencepost.terminal import Outcome
 from fencepost.values import encode
 from fencepost.words import TERMINAL, Status
 
 if TYPE_CHECKING:
     from fencepost.client.ears import Ears
+    from fencepost.ledger import Event
 
 Out = TypeVar("Out")
 
@@ -71,6 +71,8 @@ class Handle(Generic[Out]):
         `dedupe`: your own id, for repeats that you make yourself; the second is answered `repeated`.
         Raises RunNotFound, SignalRefused, Unstorable.
         """
+        from fencepost import suspension
+
         text = encode(payload)
         encode(name)
         answer = await suspension.signal(
@@ -99,6 +101,8 @@ class Handle(Generic[Out]):
         """Every event after sequence `after`, in order, none twice, ending after the terminal one (law 90.2). `rows` False: without what
         became of a map's rows, of which there may be a million. Raises RunNotFound.
         """
+        from fencepost import ledger
+
         async with self._ears.hear() as ear:
             while True:
                 status = (await self._look(ear.channel)).status
@@ -119,6 +123,8 @@ class Handle(Generic[Out]):
 
     async def explain(self) -> str:
         """Why the run stands where it stands, in words (law 90.4). Raises RunNotFound."""
+        from fencepost import explain, ledger
+
         document = await ledger.read_run(self.db, self.org, self.id)
         if document is None:
             raise RunNotFound(self.id, self.org)
