@@ -332,3 +332,20 @@ async def test_a_large_input_travels_alone(db: Database, admin: asyncpg.Connecti
     got = await claim_all(db, await new_holder(db), most=3)
     assert [c.input is None for c in got] == [False, False, True]
     assert await attempts.read_input(db, got[2].fence.rid) == big
+
+
+async def test_the_histories_of_many_runs_share_one_claim(db: Database) -> None:
+    """40.14 A claim carries at most 8 MiB of boundaries: of eighty runs each gets less than of one, and reads the rest by itself."""
+    value = json.dumps("x" * 60_000)
+    for n in range(80):
+        fence = (await running(db, f"run-{n}")).fence
+        await keep(db, fence, "first", value)
+        await keep(db, fence, "second", value)
+        await wait(db, fence, arm("signal"))
+        await send(db, f"run-{n}")
+    got = await claim_all(db, await new_holder(db), most=80)
+    assert len(got) == 80
+    assert all(claimed.more for claimed in got), "the second does not fit"
+    assert sum(len(claimed.boundaries or "") for claimed in got) <= 8 * 1024 * 1024
+    rest, more = await attempts.read_boundaries(db, got[0].fence.rid, 1, "")
+    assert (len(json.loads(rest)) >= 1, more) == (True, False)

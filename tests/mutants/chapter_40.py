@@ -240,6 +240,13 @@ MUTANTS = [
         ("test_40_claims.py::test_a_large_input_travels_alone",),
     ),
     Mutant(
+        "histories of a claim are bounded",
+        ATTEMPTS,
+        "least(131072, 8388608 / cardinality(_rids))",
+        "131072",
+        ("test_40_claims.py::test_the_histories_of_many_runs_share_one_claim",),
+    ),
+    Mutant(
         "five losses",
         "85_recovery.sql",
         "when t.losses + 1 >= 5 then",

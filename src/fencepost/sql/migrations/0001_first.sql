@@ -925,7 +925,8 @@ begin
 end $law$;
 
 -- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
--- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim carries at most 64 pages of 128 KiB.
+-- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim's pages share 8 MiB: 128 KiB each for up to
+-- 64 runs, 32 KiB for 256.
 create type fencepost.paged_ as (boundaries text, more boolean);
 
 create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer) returns fencepost.paged_ language plpgsql stable as $law$
@@ -981,7 +982,7 @@ begin
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
          p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
-    left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', 131072) end).* offset 0) p on true
+    left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
 end $law$;
 
@@ -1002,7 +1003,7 @@ create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns s
          p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
-    left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 131072) q where t.seq > 2) p on true
+    left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 32768) q where t.seq > 2) p on true
    where t.holder = _holder and t.request = _request and t.state in ('running', 'cancelling')
 $law$;
 
