@@ -17,7 +17,7 @@ SETTLE_SECONDS: Final = 30.0  # 50.11
 LOOKUP_TIMEOUT_SECONDS: Final = 30.0
 WORKFLOW_MISSING_SECONDS: Final = 30.0  # 40.5: the deferral of a run whose workflow this worker does not have
 
-CLAIM_RUNS_MAX: Final = 256  # their boundaries share 8 MiB (take_)
+CLAIM_RUNS_MAX: Final = 128  # their boundaries share 8 MiB (take_)
 COALESCE_ITEMS_MAX: Final = 256
 COALESCE_BYTES_MAX: Final = 8 * 1024 * 1024
 BULK_RUNS_MAX: Final = 2000

@@ -247,6 +247,13 @@ MUTANTS = [
         ("test_40_claims.py::test_the_histories_of_many_runs_share_one_claim",),
     ),
     Mutant(
+        "histories of a claim that is asked again are bounded",
+        ATTEMPTS,
+        "fencepost.page_(t.rid, -1, '', 65536)",
+        "fencepost.page_(t.rid, -1, '', 131072)",
+        ("test_40_claims.py::test_the_histories_of_many_runs_share_one_claim",),
+    ),
+    Mutant(
         "five losses",
         "85_recovery.sql",
         "when t.losses + 1 >= 5 then",

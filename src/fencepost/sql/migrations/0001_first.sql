@@ -926,7 +926,7 @@ end $law$;
 
 -- What a leg needs to replay without another trip: recorded boundaries in the order of their results, by bytes
 -- (a larger one travels alone); `more` says that read_boundaries has the rest. A claim's pages share 8 MiB: 128 KiB each for up to
--- 64 runs, 32 KiB for 256.
+-- 64 runs, 64 KiB for 128.
 create type fencepost.paged_ as (boundaries text, more boolean);
 
 create function fencepost.page_(_rid bigint, _after_seq integer, _after_place text, _bytes integer) returns fencepost.paged_ language plpgsql stable as $law$
@@ -1003,7 +1003,7 @@ create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns s
          p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
-    left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 32768) q where t.seq > 2) p on true
+    left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 65536) q where t.seq > 2) p on true
    where t.holder = _holder and t.request = _request and t.state in ('running', 'cancelling')
 $law$;
 
