@@ -31,7 +31,7 @@ async def test_who_lives_below_a_run_that_has_ended_is_of_the_tree(db: Database)
 async def test_a_claim_of_a_plan_that_goes_on_reads_what_lives_and_not_what_was(db: Database, table: Table) -> None:
     """40.2, 70.13 After ten ends and after five hundred, while a step runs."""
     rid = await table.admit("p", step("runs"), *(step(f"s{n:03}") for n in range(600)), most=4)
-    running_one = await table.one("runs")
+    await table.one("runs")
     session = table.admin
     reads: dict[int, int] = {}
     for n in range(1, 501):
@@ -49,5 +49,4 @@ async def test_a_claim_of_a_plan_that_goes_on_reads_what_lives_and_not_what_was(
             await terminal.finish(
                 db, attempts.Fence(rows[0]["rid"], rows[0]["number"], rows[0]["fence"]), "completed", '{"outputs": {}}'
             )
-    assert running_one.fence.number == 1
     assert reads[500] < reads[10] * 2 + 20, reads
