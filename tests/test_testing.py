@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fencepost import faults
 from fencepost.db import Database
 from fencepost.ledger import read_installation
 from fencepost.testing import Clock, Spot, TemplateDatabase, at_point, database, pause_at, raise_at
+from tests.roads.crew import until_row
 from tests.support import admit_one, look
 
 
@@ -37,6 +39,26 @@ async def test_a_clone_is_an_installation_of_its_own_and_no_copy(db: Database, t
         connection = await asyncpg.connect(other.dsn)
         assert str(await connection.fetchval("select installation from fencepost.meta")) != facts["installation"]
         await connection.close()
+
+
+async def test_two_processes_that_make_one_template_at_once_both_have_it(server: str) -> None:
+    """The other's rename is not committed when ours begins, so that ours meets an entry of the index and not a database."""
+    schema = f"fencepost_{uuid.uuid4().hex[:8]}"
+    name = await TemplateDatabase(server, schema).make()
+    ours = "select pid from pg_stat_activity where query like 'alter database fencepost_building%' and wait_event_type = 'Lock'"
+    other, watch = await asyncpg.connect(server), await asyncpg.connect(server)
+    try:
+        await other.execute(f"alter database {name} rename to {name}_made")
+        async with other.transaction():
+            await other.execute(f"alter database {name}_made rename to {name}")
+            making = asyncio.ensure_future(TemplateDatabase(server, schema).make())
+            await until_row(lambda: watch.fetchval(ours), "our rename behind theirs")
+        assert await making == name
+        assert await watch.fetchval("select count(*) from pg_database where datname = $1", name) == 1
+    finally:
+        await other.execute(f"drop database if exists {name} (force)")
+        await other.close()
+        await watch.close()
 
 
 async def test_a_users_database_is_migrated_and_gone_afterwards(server: str) -> None:

@@ -119,7 +119,7 @@ class TemplateDatabase:
             await connection.close()
         try:
             await self._on_server(f"alter database {building} rename to {name}")
-        except asyncpg.DuplicateDatabaseError:  # somebody was faster
+        except (asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):  # somebody was faster, or as fast
             await self._on_server(f"drop database {building} (force)")
 
     @contextlib.asynccontextmanager
