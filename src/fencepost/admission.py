@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeGuard, cast
+from operator import attrgetter
+from typing import Any, Final, Literal, TypeGuard, cast
 
 import asyncpg
 
 from fencepost import limits
 from fencepost.db import Database
-from fencepost.hot import Record
+from fencepost.hot import Record, columns
 from fencepost.words import OnLost, Source
 
 
@@ -21,7 +22,7 @@ class Launch:
     """A finished launch: nothing outside it is read when it is admitted (law 30.1).
 
     `input` is JSON text as the edge encoded it. `priority` and `claim_ms` None: by the source's policy (30.7); `claim_ms` -1: no
-    bound. `delay_ms`: not claimable before, from now on the database's clock.
+    bound. `delay_ms`: not claimable before, from now on the database's clock. `contract` None: the empty one, `{}`.
     """
 
     org: str
@@ -35,8 +36,7 @@ class Launch:
     on_lost: OnLost | None = None
     claim_ms: int | None = None
     delay_ms: int | None = None
-    kind: Literal["workflow", "plan"] = "workflow"
-    contract: str = "{}"
+    contract: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,33 +86,22 @@ async def admit_together(
     patience: float = limits.TOGETHER_PATIENCE_SECONDS,
 ) -> list[Admission]:
     """All of them in one commit, or an exception: for callers who then ask one by one, and concurrently. Source: admit_runs."""
-    rows = await db.call("admit_runs", *_columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=patience)
+    rows = await db.call(
+        "admit_runs", *columns(map(_in_order, launches)), repair, limits.ADMISSION_PATIENCE_MS, patience=patience
+    )
     return [_answer(launch, row) for launch, row in zip(launches, rows, strict=True)]
 
 
 async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch) -> Admission:
     """Admit inside the caller's own transaction: rolled back, no run existed (law 30.10). The claim bound does not apply unless asked (30.8)."""
     unbound = launch if launch.claim_ms is not None else replace(launch, claim_ms=-1)
-    rows = await db.call_on(connection, "admit_runs", *_columns([unbound]), False, None)
+    rows = await db.call_on(connection, "admit_runs", *columns([_in_order(unbound)]), False, None)
     return _answer(launch, rows[0])
 
 
-def _columns(launches: Sequence[Launch]) -> list[list[Any]]:
-    return [
-        [launch.org for launch in launches],
-        [launch.id for launch in launches],
-        [launch.kind for launch in launches],
-        [launch.name for launch in launches],
-        [launch.lane for launch in launches],
-        [launch.release for launch in launches],
-        [launch.source for launch in launches],
-        [launch.priority for launch in launches],
-        [launch.input for launch in launches],
-        [launch.contract for launch in launches],
-        [launch.on_lost for launch in launches],
-        [launch.claim_ms for launch in launches],
-        [launch.delay_ms for launch in launches],
-    ]
+_in_order: Final = attrgetter(
+    "org", "id", "name", "lane", "release", "source", "priority", "input", "contract", "on_lost", "claim_ms", "delay_ms"
+)
 
 
 def _answer(launch: Launch, row: Record) -> Admission:
@@ -122,10 +111,10 @@ def _answer(launch: Launch, row: Record) -> Admission:
         case "conflict":
             stored = json.loads(row["stored"])
             given = {
-                "kind": launch.kind,
+                "kind": "workflow",
                 "name": launch.name,
                 "input": json.loads(launch.input),
-                "contract": json.loads(launch.contract),
+                "contract": json.loads(launch.contract or "{}"),
             }
             return Conflict(list(differences("$", stored, given)))
         case _:

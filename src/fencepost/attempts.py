@@ -27,7 +27,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     id: str
     name: str
     input: str | None
-    key_root: str
+    key_root: UUID
     on_lost: OnLost
     begun: bool
     tries: int
@@ -47,11 +47,15 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request gave. `buried`: this incarnation was judged dead, go home. `suspect_since`: one waits for an empty worker."""
+    """What a request gave. `buried`: this incarnation was judged dead, go home. `suspect_since`: one waits for an empty worker.
+
+    `look_seconds`: how long the database looked from the front of the lines; None: it did not, or did so when first asked.
+    """
 
     claimed: tuple[Claimed, ...] = ()
     buried: bool = False
     suspect_since: datetime | None = None
+    look_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +155,24 @@ async def read_input(db: Database, rid: int) -> str:
 def _claim(rows: Sequence[Record]) -> Claim:
     if rows and rows[0]["answer"] == "buried":
         return Claim(buried=True)
-    # The row `suspect` stands behind what was claimed, if anything was.
-    since = next((row["submitted_at"] for row in rows if row["answer"] == "suspect"), None)
-    return Claim(tuple(_claimed(row) for row in rows if row["answer"] == "claimed"), suspect_since=since)
+    claimed: list[Claimed] = []
+    since: datetime | None = None
+    look: float | None = None
+    for row in rows:
+        match row["answer"]:
+            case "looked":
+                look = row["look_us"] / 1_000_000
+            case "suspect":
+                since = row["submitted_at"]
+            case _:
+                claimed.append(_claimed(row))
+    return Claim(tuple(claimed), suspect_since=since, look_seconds=look)
 
 
 def _claimed(row: Record) -> Claimed:
     return Claimed(
         fence=Fence(row["rid"], row["number"], row["fence"]), org=row["org"], id=row["id"], name=row["name"], input=row["input"],
-        key_root=str(row["key_root"]), on_lost=row["on_lost"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
+        key_root=row["key_root"], on_lost=row["on_lost"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
         boundaries=row["boundaries"], more=row["more"], parent=row["parent"], submitted_at=row["submitted_at"], turn_at=row["turn_at"],
         opaque=row["opaque"],
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,13 @@ class Record(Protocol):
 
     def __getitem__(self, column: str, /) -> Any: ...
     def values(self) -> Iterator[Any]: ...
+
+
+def columns(items: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Items as the parallel arrays of a set-based door. A column of nothing but nulls travels empty: `unnest` pads it, and every element
+    of an array costs the driver as much as a whole argument does.
+    """
+    return [list(column) if column.count(None) < len(column) else [] for column in zip(*items, strict=True)]
 
 
 @dataclass(slots=True)
@@ -36,23 +43,23 @@ class HotDoor:
     `again` (its row is locked elsewhere) is asked alone, where it may wait.
     """
 
-    __slots__ = ("_busy", "_call", "_door", "_kicked", "_queue", "_tasks")
+    __slots__ = ("_busy", "_call", "_door", "_kicked", "_loop", "_queue", "_tasks")
 
     def __init__(self, call: Callable[..., Awaitable[list[Record]]], door: str) -> None:
         self._call = call
         self._door = door
+        self._loop = asyncio.get_running_loop()  # asked once: every asking is a system call before Python 3.12
         self._queue: deque[_Ask] = deque()
         self._busy = False
         self._kicked = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, item: tuple[Any, ...], size: int) -> asyncio.Future[Record]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Record] = loop.create_future()
+        future: asyncio.Future[Record] = self._loop.create_future()
         self._queue.append(_Ask(item, size, future))
         if not self._busy and not self._kicked:
             self._kicked = True
-            loop.call_soon(self._kick)
+            self._loop.call_soon(self._kick)
         return future
 
     def stop(self) -> None:
@@ -78,13 +85,12 @@ class HotDoor:
             self._start(self._run(batch))
 
     def _start(self, coroutine: Any) -> None:
-        task = asyncio.ensure_future(coroutine)
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, batch: list[_Ask]) -> dict[int, Record]:
-        columns = [list(column) for column in zip(*(ask.item for ask in batch), strict=True)]
-        rows = await self._call(self._door, *columns, patience=_FOREVER)
+        rows = await self._call(self._door, *columns(ask.item for ask in batch), patience=_FOREVER)
         return {row["ord"]: row for row in rows}
 
     async def _run(self, batch: list[_Ask]) -> None:
@@ -100,7 +106,7 @@ class HotDoor:
             error = caught
         self._busy = False
         self._kick()
-        asyncio.get_running_loop().call_soon(self._wake, batch, rows, error)
+        self._loop.call_soon(self._wake, batch, rows, error)
 
     def _wake(self, batch: list[_Ask], rows: dict[int, Record], error: BaseException | None) -> None:
         for place, ask in enumerate(batch, start=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -35,12 +36,12 @@ def _hash(text: bytes, size: int) -> str:
     return hashlib.blake2b(text, digest_size=size).hexdigest()
 
 
-def step_key(key_root: str, kind: str, name: str, ordinal: int, row: str | None = None) -> str:
+def step_key(key_root: UUID, kind: str, name: str, ordinal: int, row: str | None = None) -> str:
     """The key of one call of a step (law 50.3), 32 hex digits. Never to change: providers remember keys.
 
     Each part is preceded by its length, so that no two calls can be spelled alike.
     """
-    parts = [key_root, kind, name, str(ordinal), *([] if row is None else [row])]
+    parts = [str(key_root), kind, name, str(ordinal), *([] if row is None else [row])]
     spelled = "".join(f"{len(part)}:{part}," for part in parts)
     return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -50,7 +51,7 @@ class CallKey:
 
     __slots__ = ("_call",)
 
-    def __init__(self, key_root: str, kind: str, name: str, ordinal: int) -> None:
+    def __init__(self, key_root: UUID, kind: str, name: str, ordinal: int) -> None:
         self._call = (key_root, kind, name, ordinal)
 
     def __str__(self) -> str:

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
 from fencepost import limits
 from fencepost.db import Database
 from fencepost.words import CANCELLING, STALE, BoundaryKind, Cancelling, Fence, Stale
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """Committed. `seq` is the result's place among all results of the run: the order in which the code is given them (50.4)."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBefore:
+class KeptBefore(msgspec.Struct, frozen=True, gc=False):
     """First write wins, and it was not this one: `state` (kept | failed) and `value` are the record."""
 
     seq: int

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.words import STALE, Fence, Stale
@@ -12,8 +14,7 @@ from fencepost.words import STALE, Fence, Stale
 Ending = Literal["completed", "failed", "retry", "unknown", "unfit"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """What became of the run's leg: committed (the run ended as asked, `status` says how) · retrying · unknown · parked (on its code) ·
     cancelled (a cancel had been accepted) · already_terminal (somebody else ended it; `status`).
     """

@@ -155,7 +155,6 @@ async def test_a_retry_after_a_lost_reply_leaves_the_database_as_one_submission_
         ),
         ({"input": "null"}, [{"path": "$.input", "stored": {"a": {"b": [1, 2]}}, "given": None}]),
         ({"name": "other"}, [{"path": "$.name", "stored": "work", "given": "other"}]),
-        ({"kind": "plan"}, [{"path": "$.kind", "stored": "workflow", "given": "plan"}]),
         ({"contract": '{"edition": 2}'}, [{"path": "$.contract.edition", "stored": 1, "given": 2}]),
     ],
 )
@@ -315,7 +314,7 @@ async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
     shapes: list[dict[str, Any]] = [
         {}, {"source": None}, {"source": "cron"}, {"source": "nobody"}, {"source": "api", "claim_ms": -1}, {"claim_ms": 5000},
         {"priority": 7}, {"delay_ms": 60_000}, {"source": "api", "delay_ms": 60_000}, {"delay_ms": 0}, {"on_lost": "ask"},
-        {"kind": "plan"}, {"contract": '{"edition": 2}'}, {"name": " "}, {"org": "acme"}, {"name": "x" * 201}, {"org": "a\tb"},
+        {"contract": '{"edition": 2}'}, {"name": " "}, {"org": "acme"}, {"name": "x" * 201}, {"org": "a\tb"},
     ]  # fmt: skip
     alone = [
         (await admission.admit(db, [launch(lane=lane, **({"id": f"a{n}"} | shape))]))[0]

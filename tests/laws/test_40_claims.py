@@ -218,8 +218,9 @@ async def test_of_one_request_asked_twice_at_once_the_second_waits_and_gets_the_
         again = asyncio.ensure_future(db.call_on(second, "claim_attempts", *asked))
         await until_blocked(admin, second.get_server_pid())
     two = await again
-    assert {row["fence"] for row in one} == {row["fence"] for row in two}
-    assert len(one) == len(two) == 2
+    gave = [[row["fence"] for row in rows if row["answer"] == "claimed"] for rows in (one, two)]
+    assert sorted(gave[0]) == sorted(gave[1])
+    assert len(gave[0]) == 2
     for connection in (first, second):
         await connection.close()
 
@@ -319,7 +320,8 @@ async def test_a_suspect_is_claimed_only_by_a_worker_that_holds_nothing_else(
 async def test_without_a_suspect_nobody_is_told_of_one(db: Database, admin: asyncpg.Connection) -> None:
     """40.15"""
     holder = await new_holder(db)
-    assert await ask(db, holder, 1, alone=False) == Claim()
+    nothing = await ask(db, holder, 1, alone=False)
+    assert nothing == Claim(look_seconds=nothing.look_seconds)
     await admit_one(db)
     assert (await ask(db, holder, 2, alone=False)).suspect_since is None
 

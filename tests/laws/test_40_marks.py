@@ -6,20 +6,21 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import asyncpg
 import pytest
 
 from fencepost import App, Context, admission, attempts
-from fencepost.attempts import Claimed
+from fencepost.attempts import Claim, Claimed
 from fencepost.client import Client
 from fencepost.db import Database
+from fencepost.testing import at_point
 from fencepost.worker import marks
 from fencepost.worker.marks import Mark, Marks
+from tests.reads import reads_of
 from tests.roads.inside import working
 from tests.support import admit_one, claim_all, lane_of, launch, new_holder, next_request
-from tests.support_runs import batch
+from tests.support_runs import batch, lose
 
 NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
 
@@ -65,14 +66,33 @@ async def test_what_came_in_before_a_mark_is_found_by_a_look_from_the_front(db: 
     assert third.fence.rid == urgent
 
 
-async def read_by_the_line(admin: asyncpg.Connection, work: Any) -> int:
-    """How many entries of the claim's index a call reads, dead ones too."""
-    ask = "select s.idx_tup_read from pg_stat_user_indexes s where s.indexrelname = 'task_line'"
-    await admin.execute("select pg_stat_force_next_flush()")
-    before = await admin.fetchval(ask)
-    await work
-    await admin.execute("select pg_stat_force_next_flush()")
-    return int(await admin.fetchval(ask) - before)
+@pytest.mark.usefixtures("lawful")
+async def test_a_claim_says_how_long_it_looked_from_the_front_and_nothing_where_it_did_not(db: Database) -> None:
+    """20.9, 40.14, 40.15 Going on from marks, asked again, or given the suspect that waited, nobody looked."""
+    holder, lane = await new_holder(db), await lane_of(db)
+    poison = await admit_one(db)
+    lost = await new_holder(db)
+    assert [one.fence.rid for one in await claim_all(db, lost)] == [poison]
+    await lose(db, lost)
+    await admit_one(db)
+
+    async def ask(request: int, *, alone: bool = False, places: Sequence[tuple[str, datetime, int]] = ()) -> Claim:
+        return await attempts.claim(
+            db, holder, request, lane=lane, most=1, cursor="", alone=alone, patience=30, marks=places
+        )
+
+    request = next_request()
+    looked = await ask(request)
+    assert looked.look_seconds is not None
+    assert 0 < looked.look_seconds < 5
+    again = await ask(request)
+    assert (again.claimed, again.look_seconds) == (looked.claimed, None)
+    assert (await ask(next_request(), places=[place(looked.claimed[0])])).look_seconds is None
+    suspect = await ask(next_request(), alone=True)
+    assert ([one.fence.rid for one in suspect.claimed], suspect.look_seconds) == ([poison], None)
+    nothing = await ask(next_request())
+    assert nothing.claimed == ()
+    assert nothing.look_seconds is not None
 
 
 async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
@@ -92,12 +112,10 @@ async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
                 await batch(db, "finish_attempts", *ended)
             assert last is not None
             await admission.admit(db, [launch(lane=lane) for _ in range(2)])
-            claim = "select * from fencepost.claim_attempts($1, $2, $3, 1, '', true, $4, $5, $6)"
-            org, turn_at, rid = place(last)
-            marked = await read_by_the_line(
-                admin, admin.fetch(claim, holder, next_request(), lane, [org], [turn_at], [rid])
-            )
-            whole = await read_by_the_line(admin, admin.fetch(claim, holder, next_request(), lane, [], [], []))
+            asked = (holder, next_request(), lane, 1, "", True)
+            marked, _ = await reads_of(admin, "claim_attempts", *asked, *([one] for one in place(last)), by="task_line")
+            asked = (holder, next_request(), lane, 1, "", True)
+            whole, _ = await reads_of(admin, "claim_attempts", *asked, [], [], [], by="task_line")
     finally:
         await other.close()
     assert whole > 2000  # or this measures nothing
@@ -107,7 +125,7 @@ async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
 def claimed(org: str, minute: int, rid: int) -> Claimed:
     turn_at = NOON + timedelta(minutes=minute)
     return Claimed(
-        fence=attempts.Fence(rid, 1, uuid.uuid4()), org=org, id=f"run-{rid}", name="work", input="null", key_root="", on_lost="replay",
+        fence=attempts.Fence(rid, 1, uuid.uuid4()), org=org, id=f"run-{rid}", name="work", input="null", key_root=uuid.uuid4(), on_lost="replay",
         begun=True, tries=0, losses=0, boundaries=None, more=False, parent=None, submitted_at=turn_at, turn_at=turn_at,
     )  # fmt: skip
 
@@ -162,3 +180,27 @@ async def test_a_worker_that_goes_on_from_marks_leaves_nothing_behind(
             results = [await handle.result() for handle in handles]
     assert results == [*range(60), *range(10)]
     assert went_on > 5
+
+
+async def test_only_the_databases_own_look_makes_a_worker_leave_the_order(
+    db: Database, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20.9 A claim whose answer is long on its way, or waits for a busy worker, looked no longer than another."""
+    seen_seconds: list[float] = []
+    looked = Marks.looked
+
+    def heard(self: Marks, now: float, seconds: float, claimed: Sequence[Claimed]) -> None:
+        seen_seconds.append(seconds)
+        looked(self, now, seconds, claimed)
+
+    async def dawdle(_: object, __: int) -> None:
+        await asyncio.sleep(1)  # waits: this is the slowness
+
+    monkeypatch.setattr(Marks, "looked", heard)
+    client = Client(db)
+    handles = [await client.start(seen, n) for n in range(3)]
+    with at_point("statement.executed", dawdle, when=lambda facts: facts["door"] == "claim_attempts"):
+        async with working(app, dsn, concurrency=1):
+            assert [await handle.result() for handle in handles] == [0, 1, 2]
+    assert len(seen_seconds) >= 3
+    assert max(seen_seconds) < 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fencepost import attempts, terminal
 from fencepost.db import Database
-from tests.laws.test_plans import READ
 from tests.plan_table import Table, step
+from tests.reads import reads_of
 from tests.support import new_holder, next_request
 from tests.support_runs import child_of, family
 
@@ -40,11 +40,7 @@ async def test_a_claim_of_a_plan_that_goes_on_reads_what_lives_and_not_what_was(
         if n in (10, 500):
             holder = await new_holder(db)
             await session.execute("vacuum fencepost.task")  # entries of the dead are not what is counted
-            await session.execute("select pg_stat_force_next_flush()")
-            before = await session.fetchval(READ)
-            rows = await session.fetch("select * from fencepost.claim_tree($1, 1, $2, 1, false)", holder, rid)
-            await session.execute("select pg_stat_force_next_flush()")
-            reads[n] = int(await session.fetchval(READ) - before)
+            reads[n], rows = await reads_of(session, "claim_tree", holder, 1, rid, 1, False)
             assert len(rows) == 1
             await terminal.finish(
                 db, attempts.Fence(rows[0]["rid"], rows[0]["number"], rows[0]["fence"]), "completed", '{"outputs": {}}'

@@ -638,10 +638,11 @@ async def test_a_result_that_was_passed_over_is_given_when_it_is_asked_for_after
 
 async def test_an_engine_without_history_is_live_and_one_with_loose_history_only_too() -> None:
     """50.4"""
-    assert Engine([]).live
+    loop = asyncio.get_running_loop()
+    assert Engine([], loop).live
     loose = '[["signal","x",1,"armed",3,"",true,true,null,null,null,null]]'
-    assert Engine(read_page(loose)).live
-    assert not Engine(read_page(loose.replace("true,true", "false,true"))).live
+    assert Engine(read_page(loose), loop).live
+    assert not Engine(read_page(loose.replace("true,true", "false,true")), loop).live
 
 
 async def test_values_of_the_run_are_recorded_and_a_line_is_not_said_again(

@@ -9,11 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fencepost import attempts, plans, terminal
+from fencepost import admission, attempts, plans, terminal
 from fencepost.db import Database
 from fencepost.testing import Clock
 from tests.plan_table import Table, definition, hand, maybe, retry, step, step_of
-from tests.support import admit_one, look, new_holder, tables
+from tests.support import admit_one, launch, look, new_holder, tables
 from tests.support_runs import arm, cancel, wait
 
 pytestmark = pytest.mark.usefixtures("lawful")
@@ -121,6 +121,15 @@ async def test_a_plan_does_not_take_the_place_of_another_kind_of_run(db: Databas
     alike = await admit_one(db, "q", name="p", input=text)
     made = await table.ask("q", text)
     assert (made.answer, made.rid) == ("conflict", alike)
+
+
+async def test_a_workflow_does_not_take_the_place_of_a_plan(db: Database, table: Table) -> None:
+    """30.3, 70.2 With the same name and the same input it is another launch all the same."""
+    text = definition(step("a"))
+    first = await table.ask("p", text, name="work")
+    [answer] = await admission.admit(db, [launch(id="p", name="work", input=text, lane=table.lane)])
+    assert answer == admission.Conflict([{"path": "$.kind", "stored": "plan", "given": "workflow"}])
+    assert (await table.ask("p", text, name="work")).rid == first.rid
 
 
 async def test_a_plan_admitted_by_ten_at_once_is_admitted_once(db: Database, table: Table) -> None:

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from statistics import median_low
 
 import asyncpg
 import pytest
 
 from fencepost.db import Database
+from tests.reads import reads_of
 from tests.support import lane_of, launch, new_holder, next_request
 
 BATCH = 64
-READ = """
-select (select coalesce(sum(t.seq_tup_read), 0) from pg_stat_user_tables t where t.schemaname = 'fencepost')
-     + (select coalesce(sum(i.idx_tup_read), 0) from pg_stat_user_indexes i where i.schemaname = 'fencepost')"""
+# A vacuum that comes by analyses again, and while it looks keeps the dead alive.
+STILL = """
+do $$ declare t regclass; begin
+  for t in select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'fencepost' and c.relkind = 'r' loop
+    execute format('alter table %s set (autovacuum_enabled = off)', t);
+  end loop;
+end $$"""
 OTHERS = """
 with r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, on_lost, key_root, submitted_at)
            select 'default', 'old-' || n, 'workflow', 'work', $1, 'dev', 'program', 0, 'null', 'replay', gen_random_uuid(), now()
@@ -48,29 +54,30 @@ class Line:
         self.session = session
         self.lane = lane
         self.holder = holder
-        self.reads: Counter[str] = Counter()
+        self.reads: defaultdict[str, list[int]] = defaultdict(list)
 
-    async def door(self, door: str, *columns: list, size: int) -> list[asyncpg.Record]:
+    async def door(self, door: str, *columns: list, size: int) -> Sequence[asyncpg.Record]:
         """Ask it, and count."""
-        await self.session.execute("select pg_stat_force_next_flush()")
-        before = await self.session.fetchval(READ)
-        marks = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-        rows = await self.session.fetch(f"select * from fencepost.{door}({marks})", *columns)
-        await self.session.execute("select pg_stat_force_next_flush()")
-        self.reads[door] = max(self.reads[door], -(-int(await self.session.fetchval(READ) - before) // size))
+        reads, rows = await reads_of(self.session, door, *columns)
+        self.reads[door].append(-(-reads // size))
         return rows
+
+    async def claim(self, size: int) -> list[asyncpg.Record]:
+        rows = await self.door(
+            "claim_attempts", self.holder, next_request(), self.lane, size, "", True, [], [], [], size=size
+        )
+        claimed = [row for row in rows if row["answer"] == "claimed"]
+        assert len(claimed) == size
+        return claimed
 
     async def batch(self, size: int) -> None:
         runs = [launch(lane=self.lane) for _ in range(size)]
         await self.door(
-            "admit_runs", [r.org for r in runs], [r.id for r in runs], [r.kind for r in runs], [r.name for r in runs],
+            "admit_runs", [r.org for r in runs], [r.id for r in runs], [r.name for r in runs],
             [r.lane for r in runs], [r.release for r in runs], [r.source for r in runs], [None] * size, ["null"] * size,
             ["{}"] * size, [None] * size, [None] * size, [None] * size, False, 50, size=size,
         )  # fmt: skip
-        claimed = await self.door(
-            "claim_attempts", self.holder, next_request(), self.lane, size, "", True, [], [], [], size=size
-        )
-        assert len(claimed) == size
+        claimed = await self.claim(size)
         who = ([r["rid"] for r in claimed], [r["fence"] for r in claimed])
         steps = (["pay"] * size, [1] * size, ["h"] * size, [False] * size)
         marked = await self.door("mark_steps", *who, *steps, [None] * size, [False] * size, size=size)
@@ -87,9 +94,7 @@ class Line:
             "send_signals", ["default"] * half, ids, ["go"] * half, [None] * half, ["1"] * half, size=half
         )
         assert {r["answer"] for r in sent} == {"sent"}
-        again = await self.door(
-            "claim_attempts", self.holder, next_request(), self.lane, half, "", True, [], [], [], size=half
-        )
+        again = await self.claim(half)
         rids, fences = [*who[0][half:]], [*who[1][half:]]
         rids += [r["rid"] for r in again]
         fences += [r["fence"] for r in again]
@@ -99,11 +104,12 @@ class Line:
         assert {r["answer"] for r in ended} == {"committed"}
 
 
-async def burst(line: Line, batches: int) -> Counter[str]:
+async def burst(line: Line, batches: int) -> dict[str, int]:
+    """Of each door the median: whoever connects to the server just then keeps the dead in the indexes for a moment."""
     line.reads.clear()
     for _ in range(batches):
         await line.batch(BATCH)
-    return Counter(line.reads)
+    return {door: median_low(reads) for door, reads in line.reads.items()}
 
 
 async def test_no_hot_door_reads_more_for_a_run_than_the_run_has_whatever_it_was_planned_on(
@@ -112,11 +118,12 @@ async def test_no_hot_door_reads_more_for_a_run_than_the_run_has_whatever_it_was
     """60.1 Planned on empty tables, and then beside thousands that are parked or have ended: each reads the same few rows a run."""
     lane, holder = await lane_of(db), await new_holder(db)
     await admin.execute("analyze")
+    await admin.execute(STILL)
     line = Line(session, lane, holder)
     for _ in range(2):
         await line.batch(8)  # every statement is planned now
     fresh = await burst(line, 6)
-    await admin.execute(OTHERS, lane, 4000)
+    await session.execute(OTHERS, lane, 4000)
     beside = await burst(line, 6)
     assert {door: reads for door, reads in beside.items() if reads > 40} == {}
     assert {door: (fresh[door], reads) for door, reads in beside.items() if reads > fresh[door] * 1.5 + 2} == {}
@@ -142,4 +149,4 @@ async def test_retention_reads_a_page_of_what_is_shared_and_not_all_that_stays(
         if await session.fetchval(left) == 0:
             break
     assert await session.fetchval(left) == 0
-    assert line.reads["retain"] < 20_000, line.reads
+    assert max(line.reads["retain"]) < 20_000, line.reads

@@ -30,7 +30,7 @@ LINE = ("test_20_turns.py::test_within_an_organisation_priority_then_readiness_a
 ALIKE = ("test_30_admission.py::test_a_launch_admitted_alone_leaves_what_it_leaves_among_others",)
 OF_MANY = {
     "bad names of many are refused": (
-        "where i.kind = 'workflow' and fencepost.good_names_(i.org, i.id, i.name)",
+        "where fencepost.good_names_(i.org, i.id, i.name)",
         "where true",
     ),
     "no source of many is api": (
@@ -94,7 +94,14 @@ MUTANTS = [
     ),
     Mutant("another input is another launch", ADMISSION, "x.input::jsonb <> i.input::jsonb or ", "", CONFLICT, 2),
     Mutant("another name is another launch", ADMISSION, "or x.name <> i.name", "", CONFLICT, 2),
-    Mutant("another kind is another launch", ADMISSION, "x.kind <> i.kind or ", "", CONFLICT, 2),
+    Mutant(
+        "another kind is another launch",
+        ADMISSION,
+        "x.kind <> 'workflow' or ",
+        "",
+        ("test_70_plans.py::test_a_workflow_does_not_take_the_place_of_a_plan",),
+        2,
+    ),
     Mutant(
         "another contract is another launch", ADMISSION, " or x.contract <> coalesce(i.contract, '{}')", "", CONFLICT, 2
     ),

@@ -187,6 +187,13 @@ MUTANTS = [
         ("test_40_marks.py::test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike",),
     ),
     Mutant(
+        "a look says how long it took",
+        ATTEMPTS,
+        "(extract(epoch from fencepost.stopwatch_() - v_began) * 1000000)::bigint",
+        "0",
+        ("test_40_marks.py::test_a_claim_says_how_long_it_looked_from_the_front_and_nothing_where_it_did_not",),
+    ),
+    Mutant(
         "no more than asked", ATTEMPTS, "order by pick.rank, pick.k limit _n", "order by pick.rank, pick.k", TURNS, 2
     ),
     Mutant("twenty deferrals", ATTEMPTS, "v_task.n > 20", "v_task.n > 21", TWENTY),

@@ -55,6 +55,9 @@ begin
   return fencepost.now_();
 end $law$;
 
+-- For how long something took, and never for what time it is: that is now_().
+create function fencepost.stopwatch_() returns timestamptz language sql volatile as $law$ select clock_timestamp() $law$;
+
 -- A channel of this installation: names are short, and two installations in one database never hear each other.
 create function fencepost.channel_(_what text) returns text language plpgsql stable as $law$
 begin

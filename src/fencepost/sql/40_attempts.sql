@@ -36,7 +36,7 @@ begin
     v_locked := v_want;
   else
     v_locked := array(select l.rid from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l);
-    v_missed := exists (select from fencepost.task t where t.rid = any (v_want) and not (t.rid = any (v_locked)));
+    v_missed := cardinality(v_locked) < cardinality(v_want) and exists (select from fencepost.task t where t.rid = any (v_want) and not (t.rid = any (v_locked)));
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
@@ -75,13 +75,14 @@ $law$;
 
 create type fencepost.claimed_ as (
   answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
-  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean);
+  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean,
+  look_us bigint);
 
 -- An answer that gives no run.
-create function fencepost.not_claimed_(_answer text, _since timestamptz) returns fencepost.claimed_ language plpgsql immutable as $law$
+create function fencepost.not_claimed_(_answer text, _since timestamptz, _look_us bigint default null) returns fencepost.claimed_ language plpgsql immutable as $law$
 declare v fencepost.claimed_;
 begin
-  v.answer := _answer; v.submitted_at := _since;
+  v.answer := _answer; v.submitted_at := _since; v.look_us := _look_us;
   return v;
 end $law$;
 
@@ -105,7 +106,7 @@ begin
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
-         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque
+         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque, null::bigint
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
@@ -125,7 +126,7 @@ end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
-         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque
+         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque, null::bigint
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 65536) q where t.seq > 2) p on true
@@ -172,11 +173,12 @@ begin
 end $law$;
 
 -- A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and may take a suspect (40.15); a row
--- `suspect` with no run says that one waits for a worker that holds nothing. `_orgs` …: marks (pick_after_); none: look at all.
+-- `suspect` with no run says that one waits for a worker that holds nothing. `_orgs` …: marks (pick_after_); none: look at all, and a row
+-- `looked` says how long that took.
 create function fencepost.claim_attempts(_holder uuid, _request bigint, _lane integer, _n integer, _cursor text, _alone boolean,
   _orgs text[] default '{}', _turns timestamptz[] default '{}', _rids bigint[] default '{}')
 returns setof fencepost.claimed_ language plpgsql volatile as $law$
-declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record;
+declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record; v_began timestamptz;
 begin
   if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
   if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); end if;
@@ -187,7 +189,13 @@ begin
        order by t.turn_at, t.rid limit 1 for no key update skip locked) s;
   end if;
   if v_rids is null then
-    v_rids := case when _orgs = '{}' then fencepost.pick_(_lane, _n, _cursor) else fencepost.pick_after_(_lane, _n, _orgs, _turns, _rids) end;
+    if _orgs = '{}' then
+      v_began := fencepost.stopwatch_();
+      v_rids := fencepost.pick_(_lane, _n, _cursor);
+      return next fencepost.not_claimed_('looked', null, (extract(epoch from fencepost.stopwatch_() - v_began) * 1000000)::bigint);
+    else
+      v_rids := fencepost.pick_after_(_lane, _n, _orgs, _turns, _rids);
+    end if;
     if not _alone then
       select t.ready_at into v_suspect from fencepost.task t
        where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0 order by t.turn_at, t.rid limit 1;

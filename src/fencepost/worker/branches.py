@@ -7,6 +7,7 @@ names of asyncio's own variables below are older than the oldest Python supporte
 from __future__ import annotations
 
 import asyncio
+import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context as Variables
@@ -133,34 +134,40 @@ def where(task: asyncio.Task[Any]) -> str:
     return place
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     return None
 
 
 class Branches:
-    """The branches of one leg's code. `stir` is called whenever one of them may stand otherwise than before."""
+    """The branches of one leg's code. `stir` is called whenever one of them may stand otherwise than before; `ended` with one that has
+    ended, which is such a time.
+    """
 
-    def __init__(self, stir: Callable[[], None], outside: Variables) -> None:
+    def __init__(
+        self, stir: Callable[[], None], ended: Callable[[asyncio.Task[Any]], None], outside: Variables
+    ) -> None:
         self.all: set[asyncio.Task[Any]] = set()
         self.inside: set[asyncio.Task[Any]] = set()  # those at a boundary
         self._stir = stir
+        self._ended = ended
         self._outside = outside
         self._watched: WeakSet[asyncio.Future[Any]] | None = None
 
-    def adopt(self, task: asyncio.Task[Any]) -> None:
-        """A task of the workflow's code."""
+    def adopt(self, task: asyncio.Task[Any], coroutine: Any) -> None:
+        """A task of the workflow's code; the coroutine that it runs is closed when it ends, for it may not have begun."""
         self.all.add(task)
-        task.add_done_callback(self._left)
+        task.add_done_callback(functools.partial(self._left, coroutine))
         self._stir()
 
     def close(self) -> None:
         """Nobody looks at them any more."""
-        self._stir = _nothing
+        self._stir = self._ended = _nothing
 
-    def _left(self, task: asyncio.Task[Any]) -> None:
+    def _left(self, coroutine: Any, task: asyncio.Task[Any]) -> None:
+        coroutine.close()
         self.all.discard(task)
         self.inside.discard(task)
-        self._stir()
+        self._ended(task)
 
     def waits(self, task: asyncio.Task[Any]) -> bool:
         """A branch waits when it is at a boundary or awaits branches; one that awaits anything else is running (law 60.11)."""

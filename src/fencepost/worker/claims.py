@@ -111,11 +111,11 @@ class Claims:
         return True
 
     def _has_room(self, holding: Holding) -> bool:
-        """A quarter of the slots is free, no suspect is held, and none has waited here for longer than a lease."""
+        """An eighth of the slots is free, no suspect is held, and none has waited here for longer than a lease."""
         held = len(holding)
         if held == 0:
             return True
-        if holding.suspect or self._concurrency - held < max(1, self._concurrency // 4):
+        if holding.suspect or self._concurrency - held < max(1, self._concurrency // 8):
             return False
         since = self._suspect_since
         return since is None or asyncio.get_running_loop().time() - since <= self._lease
@@ -123,26 +123,25 @@ class Claims:
     async def _claim(self, lane: int, holding: Holding, most: int) -> Claim:
         """The next request, asked until it is answered. What it gave is held in the same instant in which it counts as answered."""
         request, clock = self.answered + 1, asyncio.get_running_loop().time
-        marks, began = self._marks.ask(clock(), most), clock()
+        marks = self._marks.ask(clock(), most)
         while True:
             try:
                 claim = await self._ask(lane, request, most, marks, alone=len(holding) == 0)
                 break
             except DatabaseUnavailable as error:
                 self._note(error)
-                began = clock()
         self.answered = request
         holding.take(claim.claimed)
         if claim.claimed:
             self._cursor = claim.claimed[-1].org
         if marks:
             self._marks.went_on(marks, most, claim.claimed)
-        else:
-            self._marks.looked(clock(), clock() - began, claim.claimed)
+        elif claim.look_seconds is not None:
+            self._marks.looked(clock(), claim.look_seconds, claim.claimed)
         if claim.suspect_since is None:
             self._suspect_since = None
         elif self._suspect_since is None:
-            self._suspect_since = asyncio.get_running_loop().time()
+            self._suspect_since = clock()
         self._changed()
         return claim
 

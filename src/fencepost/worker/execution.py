@@ -47,6 +47,7 @@ class WorkerFace:
     publish: Callable[[], None] = _nothing
     progress: Callable[[Fence, str], None] = _nothing
     over: Callable[[Fence], None] = _nothing
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
 
 @dataclass(frozen=True, slots=True)

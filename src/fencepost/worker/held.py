@@ -60,6 +60,7 @@ class Holding:
         self._timed = timed
         self._ended = ended
         self._slots: dict[tuple[int, int], Slot] = {}
+        self._suspects: set[Slot] = set()  # those that were claimed as such
         self._empty = asyncio.Event()
         self._empty.set()
         self._draining = False
@@ -79,7 +80,7 @@ class Holding:
     @property
     def suspect(self) -> bool:
         """One of them is to be alone (law 40.15)."""
-        return any(slot.suspect for slot in self._slots.values())
+        return any(slot.suspect for slot in self._suspects)
 
     async def empty(self) -> None:
         """Until nothing is held whose end can still be told."""
@@ -92,8 +93,10 @@ class Holding:
             if name in self._slots:
                 continue  # the same request answered twice
             slot = self._slots[name] = Slot(one)
+            if one.suspect:
+                self._suspects.add(slot)
             self._empty.clear()
-            slot.task = asyncio.create_task(self._drive(slot), name=f"attempt {one.fence.number} of {one.id}")
+            slot.task = self._face.loop.create_task(self._drive(slot), name=f"attempt {one.fence.number} of {one.id}")
 
     def hint(self) -> None:
         """Something that a leg waits for may be there."""
@@ -234,9 +237,12 @@ class Holding:
 
     def _drop(self, slot: Slot) -> None:
         self._slots.pop((slot.claimed.fence.rid, slot.claimed.fence.number), None)
+        self._suspects.discard(slot)
         self._judge_empty()
         self._changed()
 
     def _judge_empty(self) -> None:
-        if all(slot.over for slot in self._slots.values()):
-            self._empty.set()
+        for slot in self._slots.values():  # (a loop, for the first one tells nearly always)
+            if not slot.over:
+                return
+        self._empty.set()

@@ -81,7 +81,7 @@ class Leg:
 
     async def run(self) -> str:
         """Run the attempt to its end. Raises BrokenLaw only."""
-        watch_tasks(asyncio.get_running_loop())
+        watch_tasks(self.face.loop)
         if faults.hook is not None:
             await faults.reach("leg.claimed", run=self.claimed.id, number=self.fence.number)
         try:
@@ -127,7 +127,7 @@ class Leg:
                 one.asked = False
 
     async def _run_code(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
-        engine = self.engine = Engine(recorded)
+        engine = self.engine = Engine(recorded, self.face.loop)
         keeping = Keeping(self, engine)
         waits = self.waits = Waits(keeping)
         engine.on_rest, engine.restless = waits.rest, waits.restless
@@ -240,7 +240,7 @@ class Leg:
             text,
             delay_ms=delay_ms,
             most_tries=most_tries,
-            digest=self.workflow.digest,
+            digest=self.workflow.digest if ending == "unfit" else None,
         )
         if isinstance(answer, Stale):
             return "stale"

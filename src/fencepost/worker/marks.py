@@ -3,7 +3,8 @@
 Entries of work that is done stay in the claim's index while anybody's snapshot could still see them: a dump, a forgotten psql. A
 claim that looks from the front walks over all of them, and gets slower with every run. When it has become several times slower than
 it was, claims go on from the marks, and look from the front only now and then: for what came in before a mark (a higher priority, a
-commit that was late, another organisation).
+commit that was late, another organisation). The database says how long it looked, for all else that a claim does costs the same
+whatever lies dead, and would hide it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 from fencepost.attempts import Claimed
 
 SLOWER: Final = 5  # times its usual duration: the dead lie thick
-SLOW_SECONDS: Final = 0.01  # what is quicker is no matter
+SLOW_SECONDS: Final = 0.006  # what is quicker is no matter
 LOOK_SECONDS: Final = 0.2  # between two looks from the front, at least
 LOOK_SHARE: Final = 10  # and so many times as long as one takes
 FORGETS: Final = 1.002  # the usual duration grows by this with each look, for a machine may have become slower
@@ -48,13 +49,14 @@ class Marks:
         return [mark for mark, _ in zip(self._marks.values(), range(most), strict=False)]
 
     def looked(self, now: float, seconds: float, claimed: Sequence[Claimed]) -> None:
-        """What a look from the front gave, and how long it took."""
+        """What a look from the front gave, and how long it took the database. Marks are kept from a slow one on: only then are they asked for."""
         self._usual = min(self._usual * FORGETS, seconds)
         self._thick = seconds > max(SLOWER * self._usual, SLOW_SECONDS)
         self._look_at = now + max(LOOK_SECONDS, LOOK_SHARE * seconds)
         self._marks = {}
         self.partial = False
-        self._move(claimed)
+        if self._thick:
+            self._move(claimed)
 
     def went_on(self, asked: Sequence[Mark], most: int, claimed: Sequence[Claimed]) -> None:
         """What a claim from these marks gave. An organisation that gave nothing is forgotten until the next look."""

@@ -17,7 +17,8 @@ from fencepost.recovery import Beat
 from fencepost.settings import Settings
 from fencepost.worker.link import Heard, Link, Setup, Snapshot, decode_up, encode, pair
 
-PUBLISH_SECONDS: Final = 0.02  # changes of that time travel together: a snapshot that is not the newest is safe
+PUBLISH_SECONDS: Final = 0.1  # changes of that time travel together: a snapshot that is not the newest is safe
+ASK_SECONDS: Final = 0.02  # and asking for a beat waits no longer than this
 TICK_SECONDS_MIN: Final = 1.0  # of half an interval: a process takes a while to start on a busy machine
 MUTE_TICKS: Final = 5  # ticks without a word: the process hangs
 PAUSE_SECONDS_MAX: Final = 1.0
@@ -58,7 +59,14 @@ class Pulse:
     def beat_now(self) -> None:
         """Ask for a beat before its time."""
         self._asks += 1
-        self.changed()
+        if self._link is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._scheduled is not None:
+            if self._scheduled.when() <= loop.time() + ASK_SECONDS:
+                return
+            self._scheduled.cancel()
+        self._scheduled = loop.call_later(ASK_SECONDS, self._publish)
 
     async def keep(self) -> None:
         """Returns only when no heartbeat process could be had for half a lease: go home."""

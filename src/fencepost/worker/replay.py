@@ -91,14 +91,14 @@ class Calling:
 class Engine:
     """One leg's order of results. Created per leg; knows nothing of the database or of what a boundary does."""
 
-    def __init__(self, recorded: list[Recorded]) -> None:
-        self.loop = asyncio.get_running_loop()
+    def __init__(self, recorded: list[Recorded], loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.outside: Variables = copy_context()
         self.recorded: dict[Key, Recorded] = {r.key: r for r in recorded}
         self.history: list[Recorded] = sorted([r for r in recorded if r.resolved], key=lambda r: r.seq)
         self.place = 0  # in `history`: the next result to be given
         self.live = not self.history and all(r.loose for r in recorded)
-        self.code = Branches(self.stir, self.outside)
+        self.code = Branches(self.stir, self._ended, self.outside)
         self.branches = self.code.all
         self.inside = self.code.inside  # branches at a boundary
         self.problem: Exception | None = None
@@ -228,10 +228,14 @@ class Engine:
     def run(self, code: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Set the workflow's own branch going."""
         self.main = self.loop.create_task(code, name=name, context=branch_context(self))
-        self.main.add_done_callback(self._pass)
         return self.main
 
-    def _pass(self, _: object = None) -> None:
+    def _ended(self, branch: asyncio.Task[Any]) -> None:
+        if branch is self.main:
+            self._pass()
+        self.stir()
+
+    def _pass(self) -> None:
         if not self.passed.done():
             self.passed.set_result(None)
 

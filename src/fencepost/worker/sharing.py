@@ -148,7 +148,7 @@ class Sharing:
         entry = await shared.peek(self._leg.face.db, self._leg.fence.rid, call.step.name, call.ordinal)
         if entry is None or entry[0] != "unknown":
             return False
-        key = keys.step_key(str(entry[1]), "step", call.step.name, 1)
+        key = keys.step_key(entry[1], "step", call.step.name, 1)
         answer = self._answers[key] = await look_up(call.step, key, call.args, call.kwargs)
         if isinstance(answer, Absent) and not call.step.key_honoured:
             return entry[2] is None
@@ -157,7 +157,7 @@ class Sharing:
 
 def _key(step: Step[..., Any], entry: Entry) -> str:
     """The key of the call: of the entry, whichever run makes it (law 50.3)."""
-    return keys.step_key(str(entry.root), "step", step.name, 1)
+    return keys.step_key(entry.root, "step", step.name, 1)
 
 
 def key_of(call: Call) -> str:

@@ -42,11 +42,11 @@ def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
         if engine is not None or in_step:
             coro = _contained(inner)
         task: Any = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
-        if coro is not inner:
-            # Cancelled before it began, nothing of it was awaited.
-            task.add_done_callback(functools.partial(_close, inner))
+        # Cancelled before it began, nothing of it was awaited: `inner` is closed with it.
         if engine is not None:
-            engine.code.adopt(task)
+            engine.code.adopt(task, inner)
+        elif in_step:
+            task.add_done_callback(functools.partial(_close, inner))
         return task
 
     make.fencepost = True  # type: ignore[attr-defined]  # a mark on our own function

@@ -57,6 +57,9 @@ begin
   return fencepost.now_();
 end $law$;
 
+-- For how long something took, and never for what time it is: that is now_().
+create function fencepost.stopwatch_() returns timestamptz language sql volatile as $law$ select clock_timestamp() $law$;
+
 -- A channel of this installation: names are short, and two installations in one database never hear each other.
 create function fencepost.channel_(_what text) returns text language plpgsql stable as $law$
 begin
@@ -593,16 +596,17 @@ end $law$;
 
 -- One launch, the commonest case: what the statement for many below does (a test compares the two), without the machinery of sets, which
 -- costs a lone call more than its three rows.
-create function fencepost.admit_one_(_org text, _id text, _kind text, _name text, _lane integer, _release text, _source text, _priority integer,
+create function fencepost.admit_one_(_org text, _id text, _name text, _lane integer, _release text, _source text, _priority integer,
   _input text, _contract jsonb, _on_lost text, _claim_ms bigint, _delay_ms bigint, _now timestamptz) returns bigint[] language plpgsql volatile as $law$
 declare v_policy record; v_rid bigint; v_turn integer; v_bound bigint; v_later timestamptz := _now + _delay_ms * interval '1 ms';
 begin
-  select p.priority, p.claim_ms into v_policy from fencepost.policy p where p.source = coalesce(_source, 'api');
-  if not found or _kind <> 'workflow' or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
+  select p.priority, p.claim_ms, exists (select from fencepost.sleeper s where s.lane = _lane) as asleep into v_policy
+    from fencepost.policy p where p.source = coalesce(_source, 'api');
+  if not found or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
   v_turn := coalesce(_priority, v_policy.priority);
   v_bound := coalesce(_claim_ms, v_policy.claim_ms);
   insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
-  values (_org, _id, _kind, _name, _lane, _release, coalesce(_source, 'api'), v_turn, _input, coalesce(_contract, '{}'), coalesce(_on_lost, 'replay'),
+  values (_org, _id, 'workflow', _name, _lane, _release, coalesce(_source, 'api'), v_turn, _input, coalesce(_contract, '{}'), coalesce(_on_lost, 'replay'),
           gen_random_uuid(), _now)
   on conflict (org, id) do nothing returning rid into v_rid;
   if v_rid is null then return '{}'; end if;
@@ -610,49 +614,53 @@ begin
   values (v_rid, _lane, _org, 'queued', v_turn, _now, _now - v_turn * interval '60 s', case when _delay_ms > 0 then v_later end,
           case when v_bound >= 0 then coalesce(v_later, _now) + v_bound * interval '1 ms' end, 1, coalesce(_on_lost, 'replay'));
   insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, _now, 'run.admitted');
+  if v_policy.asleep then perform fencepost.rouse_(_lane, 1); end if;
   return array[v_rid];
 end $law$;
 
 -- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.
-create function fencepost.admit_runs(_orgs text[], _ids text[], _kinds text[], _names text[], _lanes integer[], _releases text[],
+-- Workflows only; a plan comes with its steps (admit_plan, 70). An array that is empty says null of every launch.
+create function fencepost.admit_runs(_orgs text[], _ids text[], _names text[], _lanes integer[], _releases text[],
   _sources text[], _priorities integer[], _inputs text[], _contracts jsonb[], _on_losts text[], _claim_mss bigint[],
   _delay_mss bigint[], _repair boolean, _patience_ms integer)
 returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_fixed bigint[] := '{}';
+declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_fixed bigint[] := '{}'; v_asleep boolean; v_was text;
 begin
-  if _patience_ms is not null then
-    perform set_config('lock_timeout', _patience_ms::text, true);
-    if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
+  if _patience_ms is not null then          -- (an assignment runs no query)
+    v_was := set_config('lock_timeout', _patience_ms::text, true);
+    if current_setting('synchronous_commit') = 'off' then v_was := set_config('synchronous_commit', 'on', true); end if;
   end if;
   if cardinality(_ids) = 1 then
-    v_new := fencepost.admit_one_(_orgs[1], _ids[1], _kinds[1], _names[1], _lanes[1], _releases[1], _sources[1], _priorities[1], _inputs[1],
+    v_new := fencepost.admit_one_(_orgs[1], _ids[1], _names[1], _lanes[1], _releases[1], _sources[1], _priorities[1], _inputs[1],
       _contracts[1], _on_losts[1], _claim_mss[1], _delay_mss[1], v_now);
-    if v_new <> '{}' then perform fencepost.rouse_(_lanes[1], 1); end if;
+    if v_new <> '{}' then
+      ord := 1; rid := v_new[1]; answer := 'created'; repair_needed := false; return next; return;
+    end if;
   else
-    -- An id that is taken uses up the number that was drawn for it. `any (array …)`, for no CTE may be joined with another: both seem to
-    -- hold one row, and n times n are compared.
+    -- An id that is taken uses up the number that was drawn for it. `(… in …) is true` is a look into a hash: no CTE may be joined with
+    -- another, for both seem to hold one row and n times n are compared; and so they are by `any (array …)`.
     with i as materialized (
         select nextval('fencepost.run_rid_seq') as rid, s.* from (
           select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + i.delay_ms * interval '1 ms' as later
-            from unnest(_orgs, _ids, _kinds, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
-                 with ordinality as i(org, id, kind, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
+            from unnest(_orgs, _ids, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
+                 with ordinality as i(org, id, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
             cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
-           where i.kind = 'workflow' and fencepost.good_names_(i.org, i.id, i.name)
+           where fencepost.good_names_(i.org, i.id, i.name)
            order by i.org collate "C", i.id collate "C", i.ord) s),
       r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
             overriding system value
-            select i.rid, i.org, i.id, i.kind, i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
+            select i.rid, i.org, i.id, 'workflow', i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
                    coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
             on conflict (org, id) do nothing
             returning rid),
-      n as materialized (select i.* from i where i.rid = any (array(select r.rid from r))),
+      n as materialized (select i.* from i where (i.rid in (select r.rid from r)) is true),
       t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
             select n.rid, n.lane, n.org, 'queued', n.turn, v_now, v_now - n.turn * interval '60 s', case when n.delay_ms > 0 then n.later end,
                    case when n.bound >= 0 then coalesce(n.later, v_now) + n.bound * interval '1 ms' end, 1, coalesce(n.on_lost, 'replay') from n),
       e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)
-    select coalesce(array_agg(n.rid order by n.ord), '{}') into v_new from n;
-    if v_new <> '{}' then
+    select coalesce(array_agg(n.rid order by n.ord), '{}'), exists (select from fencepost.sleeper s where s.lane = any (_lanes)) into v_new, v_asleep from n;
+    if v_asleep and v_new <> '{}' then
       perform fencepost.rouse_(l.lane, least(l.n, 16)::integer) from (select l.lane, count(*) as n from unnest(_lanes) l(lane) group by l.lane) l;
     end if;
   end if;
@@ -669,13 +677,13 @@ begin
            case when x.rid is null then 'refused'
                 when x.rid = any (v_new) and i.ord = (select min(j.ord) from unnest(_orgs, _ids) with ordinality j(org, id, ord) where j.org = i.org and j.id = i.id)
                   then 'created'
-                when x.kind <> i.kind or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}') then 'conflict'
+                when x.kind <> 'workflow' or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}') then 'conflict'
                 when x.rid = any (v_fixed) then 'recovered'
                 else 'replayed' end,
            x.rid is not null and not x.entered,
-           case when x.kind <> i.kind or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}')
+           case when x.kind <> 'workflow' or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}')
                 then jsonb_build_object('kind', x.kind, 'name', x.name, 'input', x.input::jsonb, 'contract', x.contract) end
-      from unnest(_orgs, _ids, _kinds, _names, _inputs, _contracts) with ordinality as i(org, id, kind, name, input, contract, ord)
+      from unnest(_orgs, _ids, _names, _inputs, _contracts) with ordinality as i(org, id, name, input, contract, ord)
       left join lateral (
         select x.rid, x.kind, x.name, x.input, x.contract,
                x.rid = any (v_new) or exists (select from fencepost.task t where t.rid = x.rid)
@@ -728,8 +736,8 @@ begin
       hint = 'choose another release id; `fencepost lanes list` shows who has which lane';
   end if;
   select a.answer, a.stored into v_answer, v_stored
-    from fencepost.admit_runs(array[org], array[v_id], array['workflow'], array[name], array[v_lane], array[release], array[source],
-           array[priority], array[input::text], array['{}'::jsonb], array[on_lost], array[-1::bigint], array[null::bigint], false, null) a;
+    from fencepost.admit_runs(array[org], array[v_id], array[name], array[v_lane], array[release], array[source],
+           array[priority], array[input::text], '{}', array[on_lost], array[-1::bigint], '{}', false, null) a;
   if v_answer is null or v_answer = 'refused' then
     raise exception 'a run needs a name, an id and an organisation of 1 to 200 characters without control characters, and a known source'
       using errcode = '22023';
@@ -911,7 +919,7 @@ begin
     v_locked := v_want;
   else
     v_locked := array(select l.rid from (select t.rid from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update skip locked) l);
-    v_missed := exists (select from fencepost.task t where t.rid = any (v_want) and not (t.rid = any (v_locked)));
+    v_missed := cardinality(v_locked) < cardinality(v_want) and exists (select from fencepost.task t where t.rid = any (v_want) and not (t.rid = any (v_locked)));
   end if;
   return (
     select array_agg(row(i.ord, i.rid,
@@ -950,13 +958,14 @@ $law$;
 
 create type fencepost.claimed_ as (
   answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
-  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean);
+  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean,
+  look_us bigint);
 
 -- An answer that gives no run.
-create function fencepost.not_claimed_(_answer text, _since timestamptz) returns fencepost.claimed_ language plpgsql immutable as $law$
+create function fencepost.not_claimed_(_answer text, _since timestamptz, _look_us bigint default null) returns fencepost.claimed_ language plpgsql immutable as $law$
 declare v fencepost.claimed_;
 begin
-  v.answer := _answer; v.submitted_at := _since;
+  v.answer := _answer; v.submitted_at := _since; v.look_us := _look_us;
   return v;
 end $law$;
 
@@ -980,7 +989,7 @@ begin
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
-         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque
+         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque, null::bigint
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
@@ -1000,7 +1009,7 @@ end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
-         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque
+         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque, null::bigint
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 65536) q where t.seq > 2) p on true
@@ -1047,11 +1056,12 @@ begin
 end $law$;
 
 -- A row `buried` says that this incarnation was judged dead. `_alone`: the worker holds nothing and may take a suspect (40.15); a row
--- `suspect` with no run says that one waits for a worker that holds nothing. `_orgs` …: marks (pick_after_); none: look at all.
+-- `suspect` with no run says that one waits for a worker that holds nothing. `_orgs` …: marks (pick_after_); none: look at all, and a row
+-- `looked` says how long that took.
 create function fencepost.claim_attempts(_holder uuid, _request bigint, _lane integer, _n integer, _cursor text, _alone boolean,
   _orgs text[] default '{}', _turns timestamptz[] default '{}', _rids bigint[] default '{}')
 returns setof fencepost.claimed_ language plpgsql volatile as $law$
-declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record;
+declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record; v_began timestamptz;
 begin
   if v_how = 'repeated' then return query select * from fencepost.repeat_claim_(_holder, _request); return; end if;
   if v_how = 'buried' then return next fencepost.not_claimed_('buried', null); end if;
@@ -1062,7 +1072,13 @@ begin
        order by t.turn_at, t.rid limit 1 for no key update skip locked) s;
   end if;
   if v_rids is null then
-    v_rids := case when _orgs = '{}' then fencepost.pick_(_lane, _n, _cursor) else fencepost.pick_after_(_lane, _n, _orgs, _turns, _rids) end;
+    if _orgs = '{}' then
+      v_began := fencepost.stopwatch_();
+      v_rids := fencepost.pick_(_lane, _n, _cursor);
+      return next fencepost.not_claimed_('looked', null, (extract(epoch from fencepost.stopwatch_() - v_began) * 1000000)::bigint);
+    else
+      v_rids := fencepost.pick_after_(_lane, _n, _orgs, _turns, _rids);
+    end if;
     if not _alone then
       select t.ready_at into v_suspect from fencepost.task t
        where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses > 0 order by t.turn_at, t.rid limit 1;
