@@ -59,6 +59,10 @@ async def until(leg: Leg, condition: Callable[[Leg], bool], *, seconds: float = 
             await asyncio.sleep(0.002)  # waits: see above
 
 
+def run_of(leg: Leg) -> asyncio.Task[str]:
+    return asyncio.create_task(leg.run(), name="the leg")
+
+
 def looked(leg: Leg) -> bool:
     """Its waits are armed and were looked for, nothing has told it to look again, and it has not parked."""
     waits = leg.waits

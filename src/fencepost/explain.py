@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fencepost import limits
-from fencepost.ledger import OpenRow
+from fencepost.ledger import UnknownRow
 from fencepost.spelling import instant, read_instant, span
 
 Document = dict[str, Any]
@@ -67,7 +67,7 @@ def command(doc: Document, verb: str, *rest: str) -> str:
     return " ".join(["fencepost runs", verb, shlex.quote(doc["run_id"]), *rest, *org])
 
 
-def words(doc: Document, rows: Sequence[OpenRow] = ()) -> list[str]:
+def words(doc: Document, rows: Sequence[UnknownRow] = ()) -> list[str]:
     """Lines of plain text: how the run stands, then each thing it waits for, since when, until when, and who can end it."""
     lines = [f"Run {doc['run_id']} of {doc['kind']} {doc['name']} is {_standing(doc)}"]
     for wait in waits(doc, rows):
@@ -79,7 +79,7 @@ def words(doc: Document, rows: Sequence[OpenRow] = ()) -> list[str]:
     return lines
 
 
-def waits(doc: Document, rows: Sequence[OpenRow] = ()) -> list[Wait]:
+def waits(doc: Document, rows: Sequence[UnknownRow] = ()) -> list[Wait]:
     """What the run waits for; nothing when it has ended."""
     if doc.get("finished_at"):
         return []
@@ -102,8 +102,10 @@ def waits(doc: Document, rows: Sequence[OpenRow] = ()) -> list[Wait]:
             return list(_unknown(doc, rows))
 
 
-def unknowns(doc: Document, rows: Sequence[OpenRow] = ()) -> list[dict[str, Any]]:
-    """What nobody knows the outcome of: steps, rows of maps, or, where neither is, the attempt as a whole."""
+def unknowns(doc: Document, rows: Sequence[UnknownRow] = ()) -> list[dict[str, Any]]:
+    """What nobody knows the outcome of: steps, rows of maps, or, where neither is, the attempt as a whole. Unknown rows that are not
+    among `rows` are counted.
+    """
     found: list[dict[str, Any]] = [
         {
             "kind": "step",
@@ -115,7 +117,9 @@ def unknowns(doc: Document, rows: Sequence[OpenRow] = ()) -> list[dict[str, Any]
         for s in parts(doc, "steps")
         if s["kind"] == "step" and s["state"] == "unknown"
     ]
-    found += [{"kind": "row", "name": r.map, "ordinal": r.ordinal, "key": r.key} for r in rows if r.state == "unknown"]
+    found += [{"kind": "row", "name": r.map, "ordinal": r.ordinal, "key": r.key} for r in rows]
+    if (more := int(part(doc, "rows").get("unknown") or 0) - len(rows)) > 0:
+        found.append({"kind": "rows", "count": more})
     task, plan = part(doc, "task"), part(doc, "plan")
     found += [{"kind": "plan_step", "step": step} for step in plan.get("unknown_steps") or ()]
     if not found and task.get("state") == "unknown":
@@ -327,13 +331,9 @@ def _cancelling(doc: Document) -> Wait:
     )  # fmt: skip
 
 
-def _unknown(doc: Document, rows: Sequence[OpenRow]) -> Iterator[Wait]:
+def _unknown(doc: Document, rows: Sequence[UnknownRow]) -> Iterator[Wait]:
     since = _at(_last_leg(doc))
-    count = int(part(doc, "rows").get("unknown") or 0)
-    found = unknowns(doc, rows)
-    if not rows and count:
-        found = [u for u in found if u["kind"] != "attempt"] + [{"kind": "rows", "count": count}]
-    for item in found:
+    for item in unknowns(doc, rows):
         match item["kind"]:
             case "step":
                 step = shlex.quote(f"{item['name']}#{item['ordinal']}")
@@ -360,7 +360,8 @@ def _unknown(doc: Document, rows: Sequence[OpenRow]) -> Iterator[Wait]:
                     item["ordinal"],
                 )
             case "rows":
-                what = f"somebody who knows what became of {count} rows (see {command(doc, 'rows')})"
+                count = f"{item['count']} {'more ' if rows else ''}rows"
+                what = f"somebody who knows what became of {count} (see {command(doc, 'rows', '--unknown')})"
                 yield Wait("operator", what, since, None, _verdicts(doc, "--row", "KEY"))
             case _:
                 what = f"somebody who decides what becomes of attempt {item['attempt']} ({item['code']})"

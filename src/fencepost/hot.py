@@ -28,6 +28,11 @@ def columns(items: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) if column.count(None) < len(column) else [] for column in zip(*items, strict=True)]
 
 
+def weight(text: str | None) -> int:
+    """Bytes of a text on its way."""
+    return 0 if text is None else len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 @dataclass(slots=True)
 class _Ask:
     item: tuple[Any, ...]

@@ -63,14 +63,12 @@ class LiveWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRow:
-    """A row of a map that is unknown or failed."""
+class UnknownRow:
+    """A row of a map of which nobody knows what became."""
 
     map: str
     ordinal: int
     key: str
-    state: str
-    value: str | None
 
 
 async def read_run(db: Database, org: str, run_id: str) -> dict[str, Any] | None:
@@ -115,9 +113,9 @@ async def read_outbox(db: Database, cursor: tuple[int, int, int], *, limit: int 
     ]
 
 
-async def read_unknown_rows(db: Database, org: str, run_id: str) -> list[OpenRow]:
-    """Rows of a run's maps that are unknown or failed. Source: read_unknown_rows, law 50.6."""
-    return [OpenRow(*row.values()) for row in await db.call("read_unknown_rows", org, run_id)]
+async def read_unknown_rows(db: Database, org: str, run_id: str, *, limit: int = 1000) -> list[UnknownRow]:
+    """The first unknown rows of a run's maps, in order; its document counts them all. Source: read_unknown_rows, law 50.6."""
+    return [UnknownRow(*row.values()) for row in await db.call("read_unknown_rows", org, run_id, limit)]
 
 
 async def read_installation(db: Database) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import msgspec
 
 from fencepost import limits
 from fencepost.db import Database
+from fencepost.hot import weight
 from fencepost.words import CANCELLING, STALE, BoundaryKind, Cancelling, Fence, Stale
 
 
@@ -79,7 +80,7 @@ async def keep(
         repeatable,
         ok,
         value,
-        size=len(value) if value else 0,
+        size=weight(value),
     )
     match row["answer"]:
         case "kept":
@@ -141,9 +142,7 @@ async def keep_row(
     db: Database, fence: Fence, mid: int, index: int, state: Literal["kept", "failed", "skipped"], value: str | None
 ) -> Literal["kept", "kept_before"] | Stale:
     """Commit a row by key, once. Source: keep_rows, law 50.6."""
-    answer = (
-        await db.ask("keep_rows", fence.rid, fence.fence, mid, index, state, value, size=len(value) if value else 0)
-    )["answer"]
+    answer = (await db.ask("keep_rows", fence.rid, fence.fence, mid, index, state, value, size=weight(value)))["answer"]
     return STALE if answer == "stale" else "kept" if answer == "kept" else "kept_before"
 
 

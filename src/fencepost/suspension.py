@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from fencepost.db import Database
+from fencepost.hot import weight
 from fencepost.words import CANCELLING, STALE, Cancelling, Fence, OnLost, Stale
 
 
@@ -113,7 +114,7 @@ async def start_child(
         child_name,
         input,
         on_lost,
-        size=len(input),
+        size=weight(input),
     )
     match row["answer"]:
         case "started" | "replayed" as how:

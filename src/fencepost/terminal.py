@@ -9,6 +9,7 @@ import msgspec
 
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
+from fencepost.hot import weight
 from fencepost.words import STALE, Fence, Stale
 
 Ending = Literal["completed", "failed", "retry", "unknown", "unfit"]
@@ -51,7 +52,7 @@ async def finish(
         delay_ms,
         most_tries,
         digest,
-        size=len(value) if value else 0,
+        size=weight(value),
     )
     match row["answer"]:
         case "stale":

@@ -139,7 +139,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "read_row_counts": ((1,), 0),
         "read_run_events": (("o", "r", 0, 10), None),
         "read_run_rows": (("o", "r", None, None, none, 0, -1, 10, 10), None),
-        "read_unknown_rows": (("o", "r"), None),
+        "read_unknown_rows": (("o", "r", 9), None),
         "redrive_run": (("o", "r", "n", None, None, [], "me"), "unknown_run"),
         "register_lane": (("",), "refused_blank"),
         "register_workflows": ((NOBODY, lane, ["w"], ["d"]), 0),

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fencepost import ledger, recovery, steps
+from fencepost import explain, ledger, recovery, steps
 from fencepost.db import Database
 from fencepost.steps import Kept, OpenMap
 from fencepost.words import CANCELLING, STALE, Fence
@@ -189,10 +189,34 @@ async def test_a_run_reports_its_rows_by_outcome_also_after_its_end(db: Database
     assert ((await ledger.read_run(db, "default", "report")) or {})["rows"] == expected
     await finish(db, new.fence)
     assert ((await ledger.read_run(db, "default", "report")) or {})["rows"] == expected
-    assert [(r.key, r.state) for r in await ledger.read_unknown_rows(db, "default", "report")] == [
-        ("b", "failed"),
-        ("d", "unknown"),
-    ]
+    assert [r.key for r in await ledger.read_unknown_rows(db, "default", "report")] == ["d"]
+
+
+async def test_an_unknown_row_is_named_however_many_failed_before_it_and_those_not_named_are_counted(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """50.6, 90.4 Of thirty failed rows nobody waits for a word."""
+    mine = await running(db, "many")
+    keys = [f"r{n:02}" for n in range(60)]
+    mid = (await opened(db, mine.fence, *keys, repeatable=False)).mid
+    for index in range(60):
+        await (
+            steps.keep_row(db, mine.fence, mid, index, "failed", ERROR)
+            if index < 30
+            else steps.mark_row(db, mine.fence, mid, index)
+        )
+    new = await villain_of(db, admin, mine)
+    error = '{"code":"STEP_OUTCOME_UNKNOWN","message":"rows"}'
+    assert (await finish(db, new.fence, "unknown", error)).how == "unknown"
+    doc = await ledger.read_run(db, "default", "many") or {}
+    some = await ledger.read_unknown_rows(db, "default", "many", limit=20)
+    assert [row.key for row in some] == keys[30:50]
+    said = explain.unknowns(doc, some)
+    assert [one["key"] for one in said[:-1]] == keys[30:50]
+    assert said[-1] == {"kind": "rows", "count": 10}
+    assert "what became of 10 more rows" in " ".join(explain.words(doc, some))
+    assert explain.unknowns(doc) == [{"kind": "rows", "count": 30}]
+    assert explain.unknowns(doc, await ledger.read_unknown_rows(db, "default", "many"))[-1]["key"] == keys[-1]
 
 
 async def test_unknown_rows_resolve_by_key_and_then_the_run_continues(db: Database, admin: asyncpg.Connection) -> None:

@@ -189,3 +189,67 @@ async def test_a_branch_cancelled_while_its_step_waits_for_a_thread_leaves_the_m
     assert (await driver.states(run))["step pay#1"] == "unknown"
     await crowded.go()
     assert effects.all() == [], "taken out of the line, it never begins"
+
+
+async def test_a_sync_step_whose_thread_outlives_its_time_out(driver: Driver, app: App, effects: Effects) -> None:
+    """50.10, 40.12, B62 Not repeatable: unknown; repeatable: failed, and its next try may run beside it. The worker is told each time."""
+    go = threading.Event()
+    lost: list[str] = []
+
+    @app.step(timeout=0.05)
+    def pay() -> str:
+        effects.happen("pay")
+        go.wait(20)
+        effects.happen("paid")
+        return "receipt"
+
+    @app.step(repeatable=True, timeout=0.05, retry=Retry(2, on=(TimeoutError,), delay=0))
+    def look() -> str:
+        effects.happen("look")
+        go.wait(20)
+        return "seen"
+
+    @app.workflow()
+    async def flow(ctx: Context) -> str:
+        with pytest.raises(StepFailed):
+            await ctx.step(look)
+        return await ctx.step(pay)
+
+    run = await driver.start(flow)
+    leg = await driver.one_leg()
+    object.__setattr__(leg.face, "on_thread_lost", lost.append)
+    assert await driver.finish(leg) == "unknown"
+    assert lost == ["look", "look", "pay"]
+    assert effects.all() == ["look", "look", "pay"]
+    go.set()
+    async with asyncio.timeout(10):
+        await leg.threads.wait()
+    assert effects.count("paid") == 1
+    assert (await driver.states(run))["step pay#1"] == "unknown"
+
+
+async def test_a_cancel_is_final_only_when_the_threads_have_ended(driver: Driver, app: App, effects: Effects) -> None:
+    """50.10, 80.4, B62"""
+    go, inside = threading.Event(), threading.Event()
+
+    @app.step()
+    def pay() -> None:
+        inside.set()
+        go.wait(20)
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        await ctx.step(pay)
+
+    run = await driver.start(flow)
+    leg = await driver.one_leg()
+    task = asyncio.create_task(leg.run())
+    await asyncio.to_thread(inside.wait, 10)
+    assert await driver.cancel(run) == "accepted"
+    leg.abort("cancelled", "enough")
+    await until(leg, lambda one: one.engine is not None and not one.engine.branches)
+    assert not task.done()
+    assert (await driver.show(run))["status"] == "cancelling"
+    go.set()
+    assert await task == "cancelled"
+    assert (await driver.show(run))["status"] == "cancelled"

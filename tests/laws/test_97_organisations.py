@@ -24,7 +24,7 @@ DOORS: dict[str, Any] = {
     "redrive_run": lambda org, run: (org, run, "anew", None, None, [], "me"),
     "read_run": lambda org, run: (org, run),
     "read_run_rows": lambda org, run: (org, run, "m", 1, None, 0, -1, 100, 100_000),
-    "read_unknown_rows": lambda org, run: (org, run),
+    "read_unknown_rows": lambda org, run: (org, run, 100),
     "read_events": lambda org, run: (org, run, 0, 100),
     "read_run_events": lambda org, run: (org, run, 0, 100),
     "send_signals": lambda org, run: ([org], [run], ["go"], ["k"], ["1"]),

@@ -245,6 +245,15 @@ MUTANTS = [
         "<= 8388608 then r.input end",
         "<= 83886080 then r.input end",
         ("test_40_claims.py::test_a_large_input_travels_alone",),
+        2,
+    ),
+    Mutant(
+        "inputs of a claim are counted in bytes",
+        ATTEMPTS,
+        "sum(octet_length(r.input)) over",
+        "sum(length(r.input)) over",
+        ("test_40_claims.py::test_a_large_input_travels_alone",),
+        2,
     ),
     Mutant(
         "histories of a claim are bounded",

@@ -41,10 +41,7 @@ SQL_ONLY_DOORS: dict[str, str] = {
 # Files over 400 lines: why they are one room all the same.
 LONG_FILES: dict[str, str] = {
     "src/fencepost/sql/migrations/0001_first.sql": "the first migration is the chapters, one after the other",
-    "tests/laws/test_60_branches.py": "the programs of law 60.11, each short, told apart only together",
     "tests/laws/test_schema.py": "one schema under every name, by both roads",
-    "tests/laws/test_50_replay.py": "the programs of law 50.4, told apart only together",
-    "tests/laws/test_50_unknown.py": "one table, cell by cell: what can happen to a step",
     "tests/laws/test_50_maps.py": "law 50.6 and what becomes of rows, told apart only together",
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fencepost import explain
-from fencepost.ledger import Event, Listed, OpenRow
+from fencepost.ledger import Event, Listed, UnknownRow
 from fencepost.spelling import instant
 from fencepost.steps import RunRow
 
@@ -23,7 +23,7 @@ def run_object(doc: Document) -> dict[str, Any]:
     return found | {"attempts": doc["attempts"], "tries": doc["tries"]}
 
 
-def show_object(doc: Document, rows: Sequence[OpenRow]) -> dict[str, Any]:
+def show_object(doc: Document, rows: Sequence[UnknownRow]) -> dict[str, Any]:
     """What `runs show --json` prints."""
     found = run_object(doc)
     found |= {key: doc[key] for key in ("lane", "release", "source", "priority")}

@@ -16,6 +16,7 @@ from fencepost.client.handle import Handle
 from fencepost.client.launching import Desk, as_given, judge_words
 from fencepost.db import Database
 from fencepost.errors import LaunchConflict, LaunchRefused, RunNotFound
+from fencepost.hot import weight
 from fencepost.values import check_name
 from fencepost.words import Source
 
@@ -222,12 +223,11 @@ def _batches(launches: Sequence[Launch]) -> Iterable[list[Launch]]:
     batch: list[Launch] = []
     size = 0
     for launch in launches:
-        if batch and (
-            len(batch) == limits.BULK_RUNS_MAX or size + len(launch.input.encode()) > limits.COALESCE_BYTES_MAX
-        ):
+        more = weight(launch.input)
+        if batch and (len(batch) == limits.BULK_RUNS_MAX or size + more > limits.COALESCE_BYTES_MAX):
             yield batch
             batch, size = [], 0
         batch.append(launch)
-        size += len(launch.input.encode())
+        size += more
     if batch:
         yield batch

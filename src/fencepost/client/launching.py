@@ -17,6 +17,7 @@ from fencepost.authoring import Workflow
 from fencepost.db import Database
 from fencepost.decoding import Undecodable, decode, is_model
 from fencepost.errors import DatabaseUnavailable, LaunchRefused
+from fencepost.hot import weight
 from fencepost.values import check_name, encode
 from fencepost.words import SOURCES
 
@@ -129,12 +130,13 @@ class Desk:
         size = 0
         while self._queue and len(batch) < limits.COALESCE_ITEMS_MAX:
             head = self._queue[0]
-            if batch and size + len(head.launch.input) > limits.COALESCE_BYTES_MAX:
+            more = weight(head.launch.input)
+            if batch and size + more > limits.COALESCE_BYTES_MAX:
                 break
             self._queue.popleft()
             if not head.answer.done():  # its caller went away before it was sent
                 batch.append(head)
-                size += len(head.launch.input)
+                size += more
         self._busy = bool(batch)
         if batch:
             self._spawn(self._run(batch))

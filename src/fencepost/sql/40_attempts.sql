@@ -59,7 +59,7 @@ declare v fencepost.paged_;
 begin
   select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into v.boundaries, v.more
     from (select b.doc, b.at_seq, b.place,
-                 sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
+                 sum(octet_length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
             from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
                          json_build_array(b.kind, b.name, b.ordinal, b.state, coalesce(b.seq, b.opened_seq, 0), b.hash, b.loose,
                            b.repeatable, b.value, b.fence, b.child, b.asked_ms)::text as doc
@@ -105,7 +105,7 @@ begin
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
-         case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
+         case when sum(octet_length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
          p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque, null::bigint
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
@@ -125,7 +125,8 @@ begin
 end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
-  select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
+  select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name,
+         case when sum(octet_length(r.input)) over (order by t.rid) <= 8388608 then r.input end, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
          p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque, null::bigint
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r

@@ -234,7 +234,7 @@ create function fencepost.read_rows(_mid bigint, _after integer, _bytes integer)
 returns table (index integer, key text, state text, input text, value text, fence uuid) language sql stable as $law$
   select p.index, p.key, p.state, p.input, p.value, p.fence
     from (select r.index, r.key, r.state, case when r.state in ('waiting', 'marked', 'again') then r.input end as input, r.value, r.fence,
-                 sum(length(coalesce(r.value, '')) + length(r.input)) over w as bytes, row_number() over w as nth
+                 sum(octet_length(coalesce(r.value, '')) + octet_length(r.input)) over w as bytes, row_number() over w as nth
             from (select r.* from fencepost.row r where r.mid = _mid and r.index > _after order by r.index limit 5000) r
           window w as (order by r.index)) p
    where p.bytes <= _bytes or p.nth = 1

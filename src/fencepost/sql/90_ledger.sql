@@ -82,12 +82,13 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
     from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id
 $law$;
 
-create function fencepost.read_unknown_rows(_org text, _id text) returns table (map text, ordinal integer, key text, state text, value text) language sql stable as $law$
-  select m.name, m.ordinal, w.key, case w.state when 'marked' then 'unknown' else w.state end, w.value
-    from fencepost.run r join fencepost.map m on m.rid = r.rid join fencepost.row w on w.mid = m.mid
+create function fencepost.read_unknown_rows(_org text, _id text, _limit integer) returns table (map text, ordinal integer, key text) language sql stable as $law$
+  select m.name, m.ordinal, w.key
+    from fencepost.run r join fencepost.map m on m.rid = r.rid
+    join fencepost.row w on w.mid = m.mid and w.state in ('waiting', 'marked', 'again')
     left join fencepost.task t on t.rid = r.rid
-   where r.org = _org and r.id = _id and (w.state = 'failed' or w.state = 'marked' and not w.repeatable and w.fence is distinct from t.fence)
-   order by m.mid, w.index
+   where r.org = _org and r.id = _id and w.state = 'marked' and not w.repeatable and w.fence is distinct from t.fence
+   order by m.mid, w.index limit _limit
 $law$;
 
 create function fencepost.read_runs(_org text, _statuses text[], _name text, _before timestamptz, _limit integer)

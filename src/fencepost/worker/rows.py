@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from fencepost import limits, values
 from fencepost.authoring import Step
+from fencepost.hot import weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def chunk_end(inputs: Sequence[str], start: int) -> int:
     """Where a call that stores rows from `start` on must end, for its size to stay in bounds."""
     size = 0
     for place in range(start, len(inputs)):
-        size += len(inputs[place])
+        size += weight(inputs[place])
         if size > limits.COALESCE_BYTES_MAX // 2 and place > start:
             return place
     return len(inputs)

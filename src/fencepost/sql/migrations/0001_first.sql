@@ -942,7 +942,7 @@ declare v fencepost.paged_;
 begin
   select '[' || coalesce(string_agg(p.doc, ',' order by p.at_seq, p.place) filter (where p.fits), '') || ']', coalesce(bool_or(not p.fits), false) into v.boundaries, v.more
     from (select b.doc, b.at_seq, b.place,
-                 sum(length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
+                 sum(octet_length(b.doc)) over w <= _bytes and row_number() over w <= 1000 or row_number() over w = 1 as fits
             from (select coalesce(b.seq, b.opened_seq, 0) as at_seq, b.kind || ' ' || b.name || ' ' || b.ordinal as place,
                          json_build_array(b.kind, b.name, b.ordinal, b.state, coalesce(b.seq, b.opened_seq, 0), b.hash, b.loose,
                            b.repeatable, b.value, b.fence, b.child, b.asked_ms)::text as doc
@@ -988,7 +988,7 @@ begin
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
-         case when sum(length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
+         case when sum(octet_length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
          p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque, null::bigint
     from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
@@ -1008,7 +1008,8 @@ begin
 end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
-  select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name, r.input, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
+  select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name,
+         case when sum(octet_length(r.input)) over (order by t.rid) <= 8388608 then r.input end, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
          p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque, null::bigint
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
@@ -1507,7 +1508,7 @@ create function fencepost.read_rows(_mid bigint, _after integer, _bytes integer)
 returns table (index integer, key text, state text, input text, value text, fence uuid) language sql stable as $law$
   select p.index, p.key, p.state, p.input, p.value, p.fence
     from (select r.index, r.key, r.state, case when r.state in ('waiting', 'marked', 'again') then r.input end as input, r.value, r.fence,
-                 sum(length(coalesce(r.value, '')) + length(r.input)) over w as bytes, row_number() over w as nth
+                 sum(octet_length(coalesce(r.value, '')) + octet_length(r.input)) over w as bytes, row_number() over w as nth
             from (select r.* from fencepost.row r where r.mid = _mid and r.index > _after order by r.index limit 5000) r
           window w as (order by r.index)) p
    where p.bytes <= _bytes or p.nth = 1
@@ -3581,12 +3582,13 @@ create function fencepost.read_run(_org text, _id text) returns jsonb language s
     from fencepost.runs v left join fencepost.task t on t.rid = v.rid where v.org = _org and v.id = _id
 $law$;
 
-create function fencepost.read_unknown_rows(_org text, _id text) returns table (map text, ordinal integer, key text, state text, value text) language sql stable as $law$
-  select m.name, m.ordinal, w.key, case w.state when 'marked' then 'unknown' else w.state end, w.value
-    from fencepost.run r join fencepost.map m on m.rid = r.rid join fencepost.row w on w.mid = m.mid
+create function fencepost.read_unknown_rows(_org text, _id text, _limit integer) returns table (map text, ordinal integer, key text) language sql stable as $law$
+  select m.name, m.ordinal, w.key
+    from fencepost.run r join fencepost.map m on m.rid = r.rid
+    join fencepost.row w on w.mid = m.mid and w.state in ('waiting', 'marked', 'again')
     left join fencepost.task t on t.rid = r.rid
-   where r.org = _org and r.id = _id and (w.state = 'failed' or w.state = 'marked' and not w.repeatable and w.fence is distinct from t.fence)
-   order by m.mid, w.index
+   where r.org = _org and r.id = _id and w.state = 'marked' and not w.repeatable and w.fence is distinct from t.fence
+   order by m.mid, w.index limit _limit
 $law$;
 
 create function fencepost.read_runs(_org text, _statuses text[], _name text, _before timestamptz, _limit integer)
