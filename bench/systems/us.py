@@ -101,7 +101,7 @@ class Us(System):
         ).split()
     )
     left_sql = "select 1 from fencepost.task limit 1"
-    settings: ClassVar = {"concurrency": 500}
+    settings: ClassVar = {"concurrency": 500, "collector": "as `fencepost worker` sets it"}
     trial_settings: ClassVar = {"latencies": {"concurrency": 100}, "idle": {"concurrency": 100}}  # as they come
 
     async def install(self) -> None:
@@ -151,9 +151,11 @@ class Us(System):
         await ident.signal("go", 1)
 
     async def work(self, ready: Ready) -> None:
+        from fencepost.cli.place import spare_collector
         from fencepost.settings import read_settings
         from fencepost.worker.loop import run_worker
 
+        spare_collector()  # as `fencepost worker` does
         _where[:] = [(self.board, self.worker)]
         assert self.files is not None
         settings = read_settings({"FENCEPOST_FILES": str(self.files)}, dsn=self.dsn)

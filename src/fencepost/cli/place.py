@@ -125,12 +125,15 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-def run_long(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The same for a process that works for hours: on uvloop where it is installed (the extra `fast`), and with a collector that
-    does not walk, again and again, what was imported for good: legs leave no circles behind, so there is little for it to find.
-    """
+def spare_collector() -> None:
+    """What was imported for good is not walked again and again: legs leave no circles behind, so there is little to find."""
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, 20, 50)
+
+
+def run_long(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The same for a process that works for hours: on uvloop where it is installed (the extra `fast`)."""
+    spare_collector()
     try:
         import uvloop
     except ImportError:
