@@ -170,6 +170,27 @@ async def test_nothing_rests_on_a_notification(db: Database, admin: asyncpg.Conn
     assert (await claim_one(db, holder)).fence.rid == rid
 
 
+@pytest.mark.parametrize("many", [1, 2], ids=["one launch", "a batch"])
+async def test_a_worker_that_sleeps_is_told_of_work_in_its_lane_and_nobody_else_is(
+    db: Database, admin: asyncpg.Connection, many: int
+) -> None:
+    """00.10 The hint is no truth, and comes all the same: without it work would wait for the next look."""
+    lane, other = await lane_of(db), await lane_of(db, "other")
+    heard: list[str] = []
+    for of, name in ((lane, "dev"), (other, "other")):
+        channel = await attempts.sleep(db, await new_holder(db, release=name), of, asleep=True)
+        await admin.add_listener(channel, lambda *_, name=name: heard.append(name))
+    awake = await new_holder(db)
+    channel = await attempts.sleep(db, awake, lane, asleep=True)
+    await admin.add_listener(channel, lambda *_: heard.append("awake"))
+    await attempts.sleep(db, awake, lane, asleep=False)
+    await admission.admit_together(db, [launch(lane=lane) for _ in range(many)])
+    async with asyncio.timeout(10):
+        while not heard:
+            await admin.execute("select 1")
+    assert heard == ["dev"]
+
+
 async def test_a_lapsed_lease_alone_puts_nobody_out(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:
     """00.10 Also 40.10: nobody asked, so a finish a year late counts."""
     await clock.set(NOON)

@@ -55,7 +55,10 @@ OF_MANY = {
     ),
 }
 
+TOLD = "test_00_ground.py::test_a_worker_that_sleeps_is_told_of_work_in_its_lane_and_nobody_else_is"
 MUTANTS = [
+    Mutant("a sleeper is told of one launch", ADMISSION, "if v_policy.asleep then", "if false then", (TOLD,)),
+    Mutant("a sleeper is told of a batch", ADMISSION, "if v_asleep and v_new <> '{}' then", "if false then", (TOLD,)),
     Mutant("a lane's name is lower case", LANES, 'lower(_id collate "C")', "_id", NAMES),
     Mutant(
         "a lane's name has no outer _", LANES, "select btrim(regexp_replace(", "select concat(regexp_replace(", NAMES
