@@ -148,6 +148,17 @@ def test_marks_are_used_only_once_a_look_has_become_slow() -> None:
     assert known.ask(9.0, 64) == []
 
 
+def test_a_look_that_found_nothing_is_no_measure_of_one_that_finds_much() -> None:
+    """20.9 An idle worker's looks are quick; the first of a burst over many organisations is no reason to leave the order."""
+    known = Marks()
+    known.looked(0.0, 0.02, [claimed("a", 1, 1)])
+    known.looked(1.0, 0.0002, [])
+    known.looked(2.0, 0.03, [claimed("a", 2, 2)])
+    assert known.ask(2.0, 64) == []
+    known.looked(3.0, 0.2, [claimed("a", 3, 3)])
+    assert len(known.ask(3.0, 64)) == 1
+
+
 app = App("marks")
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from fencepost.attempts import Claimed
 
 SLOWER: Final = 5  # times its usual duration: the dead lie thick
-SLOW_SECONDS: Final = 0.006  # what is quicker is no matter
+SLOW_SECONDS: Final = 0.01  # what is quicker is no matter
 LOOK_SECONDS: Final = 0.2  # between two looks from the front, at least
 LOOK_SHARE: Final = 10  # and so many times as long as one takes
 FORGETS: Final = 1.002  # the usual duration grows by this with each look, for a machine may have become slower
@@ -50,7 +50,8 @@ class Marks:
 
     def looked(self, now: float, seconds: float, claimed: Sequence[Claimed]) -> None:
         """What a look from the front gave, and how long it took the database. Marks are kept from a slow one on: only then are they asked for."""
-        self._usual = min(self._usual * FORGETS, seconds)
+        if claimed:  # a look that finds nothing is quick, and no measure of one that finds much
+            self._usual = min(self._usual * FORGETS, seconds)
         self._thick = seconds > max(SLOWER * self._usual, SLOW_SECONDS)
         self._look_at = now + max(LOOK_SECONDS, LOOK_SHARE * seconds)
         self._marks = {}
