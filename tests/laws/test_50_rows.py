@@ -8,6 +8,8 @@ import asyncpg
 import pytest
 
 from fencepost import explain, ledger, recovery, steps
+from fencepost.cli.documents import show_object
+from fencepost.cli.showing import show_lines
 from fencepost.db import Database
 from fencepost.steps import Kept, OpenMap
 from fencepost.words import CANCELLING, STALE, Fence
@@ -215,6 +217,7 @@ async def test_an_unknown_row_is_named_however_many_failed_before_it_and_those_n
     assert [one["key"] for one in said[:-1]] == keys[30:50]
     assert said[-1] == {"kind": "rows", "count": 10}
     assert "what became of 10 more rows" in " ".join(explain.words(doc, some))
+    assert list(show_lines(show_object(doc, some))).count("unknown:      10 more rows") == 1
     assert explain.unknowns(doc) == [{"kind": "rows", "count": 30}]
     assert explain.unknowns(doc, await ledger.read_unknown_rows(db, "default", "many"))[-1]["key"] == keys[-1]
 

@@ -9,6 +9,8 @@ import asyncpg
 import pytest
 
 from fencepost import explain, ledger, plans, recovery, retention, terminal
+from fencepost.cli.documents import show_object
+from fencepost.cli.showing import show_lines
 from fencepost.db import Database
 from fencepost.testing import Clock
 from tests.plan_table import Table, definition, hand, retry, step
@@ -109,6 +111,7 @@ async def test_a_plan_says_what_it_waits_for(db: Database, table: Table, clock: 
     assert doc["status"] == "unknown"
     assert [w.kind for w in explain.waits(doc)] == ["operator"]
     assert explain.unknowns(doc) == [{"kind": "plan_step", "step": "a"}]
+    assert "unknown:      plan_step a" in list(show_lines(show_object(doc, ())))
     await table.resolve("my plan/a/1", "failed", '{"code": "X", "message": "m"}')
     assert explain.waits(await ledger.read_run(db, "default", "my plan") or {}) == []
 

@@ -30,8 +30,7 @@ def show_lines(found: dict[str, Any]) -> Iterator[str]:
     for wait in found["waiting_for"]:
         yield clean(f"{'waiting for:':<14}{wait['what']}" + (f", until {wait['until']}" if wait["until"] else ""))
     for item in found["unknown"]:
-        what = f"{item['name']}#{item['ordinal']}" if "name" in item else f"attempt {item['attempt']}"
-        yield clean(f"{'unknown:':<14}{item['kind']} {what}{' row ' + item['key'] if 'key' in item else ''}")
+        yield clean(f"{'unknown:':<14}{_unknown(item)}")
     if found["steps"]:
         yield "steps:"
         yield from (_step(step) for step in found["steps"])
@@ -41,6 +40,18 @@ def show_lines(found: dict[str, Any]) -> Iterator[str]:
             yield clean(
                 f"  {leg['number']:>4}  {leg['claimed_at']} - {leg['ended_at']}  {leg['ended']}{' (' + leg['reason'] + ')' if leg['reason'] else ''}"
             )
+
+
+def _unknown(item: dict[str, Any]) -> str:
+    match item["kind"]:
+        case "rows":
+            return f"{item['count']} more rows"
+        case "plan_step":
+            return f"plan_step {item['step']}"
+        case "attempt":
+            return f"attempt {item['attempt']}"
+        case kind:
+            return f"{kind} {item['name']}#{item['ordinal']}{' row ' + item['key'] if 'key' in item else ''}"
 
 
 def _step(step: dict[str, Any]) -> str:
