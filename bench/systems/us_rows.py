@@ -47,7 +47,6 @@ def _pending(n: int, orgs: int) -> list[str]:
         f"""insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
             select r.rid, r.lane, r.org, 'queued', 0, t.at, t.at, 1, 'replay'
               from {new} cross join lateral (select now() - interval '1 hour' + r.rid * interval '1 us' as at) t""",
-        _EVENT.format(new=new, events="(1, 'run.admitted', null::integer)"),
     ]
 
 
@@ -60,9 +59,7 @@ def _parked(n: int) -> list[str]:
         f"""insert into fencepost.boundary (rid, kind, name, ordinal, state, opened_seq, number, at, opened_at)
             select r.rid, 'signal', 'go', 1, 'armed', 3, 1, now(), now() from {new}""",
         _ATTEMPT.format(new=new, holder=_HOLDER, ended="parked", reason="null"),
-        _EVENT.format(
-            new=new, events="(1, 'run.admitted', null::integer), (2, 'attempt.claimed', 1), (4, 'attempt.parked', 1)"
-        ),
+        _EVENT.format(new=new, events="(2, 'attempt.claimed', 1), (4, 'attempt.parked', 1)"),
     ]
 
 
@@ -73,7 +70,5 @@ def _ended(n: int) -> list[str]:
         f"""insert into fencepost.outcome (rid, status, output, number, tries, fence, seq, ended_at)
             select r.rid, 'completed', '1', 1, 1, gen_random_uuid(), 3, now() from {new}""",
         _ATTEMPT.format(new=new, holder=_HOLDER, ended="finished", reason="'completed'"),
-        _EVENT.format(
-            new=new, events="(1, 'run.admitted', null::integer), (2, 'attempt.claimed', 1), (3, 'run.completed', 1)"
-        ),
+        _EVENT.format(new=new, events="(2, 'attempt.claimed', 1)"),
     ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, Final, Literal, TypeGuard, cast
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 import asyncpg
 
@@ -17,9 +16,8 @@ from fencepost.hot import Record, columns
 from fencepost.words import OnLost, Source
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A finished launch: nothing outside it is read when it is admitted (law 30.1).
+class Launch(NamedTuple):
+    """A finished launch: nothing outside it is read when it is admitted (law 30.1). Its fields are the doors' arguments, in their order.
 
     `input` is JSON text as the edge encoded it. `priority` and `claim_ms` None: by the source's policy (30.7); `claim_ms` -1: no
     bound. `delay_ms`: not claimable before, from now on the database's clock. `contract` None: the empty one, `{}`.
@@ -67,41 +65,39 @@ async def admit(db: Database, launches: Sequence[Launch], *, repair: bool = Fals
     """Admit launches, each on its own merits, in one commit a batch; one answer a launch, in order.
 
     A twin that is still uncommitted elsewhere is waited for alone, so that it delays nobody's launch but its own (law 00.13).
-    Source: admit_runs, laws 30.1-30.7.
+    Source: admit_launch, admit_launches, laws 30.1-30.7.
     """
+    if len(launches) > 1:
+        try:
+            return await admit_together(db, launches, repair=repair)
+        except Exception:  # noqa: S110 - each learns for itself what is wrong with its own
+            pass
+    return await asyncio.gather(*(admit_alone(db, launch, repair=repair) for launch in launches))
+
+
+async def admit_alone(
+    db: Database, launch: Launch, *, repair: bool = False, patience: float = limits.CLIENT_PATIENCE_SECONDS
+) -> Admission:
+    """One launch, in a commit of its own. Source: admit_launch."""
+    (row,) = await db.call("admit_launch", *launch, repair, limits.ADMISSION_PATIENCE_MS, patience=patience)
+    return _answer(launch, row)
+
+
+async def admit_together(db: Database, launches: Sequence[Launch], *, repair: bool = False) -> list[Admission]:
+    """All of them in one commit, or an exception: for callers who then ask one by one, and concurrently. Source: admit_launches."""
     if len(launches) == 1:
-        return await admit_together(db, launches, repair=repair, patience=limits.CLIENT_PATIENCE_SECONDS)
-    try:
-        return await admit_together(db, launches, repair=repair)
-    except Exception:
-        alone = await asyncio.gather(*(admit(db, [launch], repair=repair) for launch in launches))
-        return [answer for answers in alone for answer in answers]
-
-
-async def admit_together(
-    db: Database,
-    launches: Sequence[Launch],
-    *,
-    repair: bool = False,
-    patience: float = limits.TOGETHER_PATIENCE_SECONDS,
-) -> list[Admission]:
-    """All of them in one commit, or an exception: for callers who then ask one by one, and concurrently. Source: admit_runs."""
+        return [await admit_alone(db, launches[0], repair=repair, patience=limits.TOGETHER_PATIENCE_SECONDS)]
     rows = await db.call(
-        "admit_runs", *columns(map(_in_order, launches)), repair, limits.ADMISSION_PATIENCE_MS, patience=patience
-    )
+        "admit_launches", *columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=limits.TOGETHER_PATIENCE_SECONDS
+    )  # fmt: skip
     return [_answer(launch, row) for launch, row in zip(launches, rows, strict=True)]
 
 
 async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch) -> Admission:
     """Admit inside the caller's own transaction: rolled back, no run existed (law 30.10). The claim bound does not apply unless asked (30.8)."""
-    unbound = launch if launch.claim_ms is not None else replace(launch, claim_ms=-1)
-    rows = await db.call_on(connection, "admit_runs", *columns([_in_order(unbound)]), False, None)
-    return _answer(launch, rows[0])
-
-
-_in_order: Final = attrgetter(
-    "org", "id", "name", "lane", "release", "source", "priority", "input", "contract", "on_lost", "claim_ms", "delay_ms"
-)
+    unbound = launch if launch.claim_ms is not None else launch._replace(claim_ms=-1)
+    (row,) = await db.call_on(connection, "admit_launch", *unbound, False, None)
+    return _answer(launch, row)
 
 
 def _answer(launch: Launch, row: Record) -> Admission:

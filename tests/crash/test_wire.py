@@ -161,11 +161,11 @@ async def test_a_launch_whose_commit_is_ambiguous_is_one_run(
     act: str, proxy: Proxy, through: Client, admin: asyncpg.Connection
 ) -> None:
     """B71, B80"""
-    plan = proxy.plan(Plan("admit_runs", 1, act))
+    plan = proxy.plan(Plan("admit_launch", 1, act))
     await through.start(code.straight, id="one")
     assert plan.done.is_set()
     assert await admin.fetchval("select count(*) from fencepost.run where id = 'one'") == 1
-    plan = proxy.plan(Plan("admit_runs", 1, act))
+    plan = proxy.plan(Plan("admit_launches", 1, act))
     await through.start_many(code.straight, [None, None, None], ids=["x", "y", "z"])
     assert plan.done.is_set()
     assert await admin.fetchval("select count(*) from fencepost.run where id in ('x', 'y', 'z')") == 3
@@ -220,7 +220,7 @@ async def test_weather_at_any_statement_of_a_launch_is_ridden_out(
     """B93"""
     async with Client(Database(proxy.dsn, name="caller"), "dev") as client:
         plans = [
-            proxy.plan(Plan(door, 1, f"error:{state}")) for door in ("register_lane", "admit_runs", "watch_outcome")
+            proxy.plan(Plan(door, 1, f"error:{state}")) for door in ("register_lane", "admit_launch", "watch_outcome")
         ]
         handle = await client.start(code.straight, id="one")
         assert await handle.status() == "queued"
@@ -231,8 +231,8 @@ async def test_weather_at_any_statement_of_a_launch_is_ridden_out(
 @pytest.mark.parametrize("state", SURFACED)
 async def test_what_asking_again_cannot_mend_is_said_at_once(state: str, proxy: Proxy, through: Client) -> None:
     """B93"""
-    plan = proxy.plan(Plan("admit_runs", 1, f"error:{state}"))
-    again = proxy.plan(Plan("admit_runs", 1, f"error:{state}"))  # a launch of a batch is asked once more, alone
+    plan = proxy.plan(Plan("admit_launch", 1, f"error:{state}"))
+    again = proxy.plan(Plan("admit_launch", 1, f"error:{state}"))  # a launch of a batch is asked once more, alone
     with pytest.raises(asyncpg.PostgresError) as caught:
         await through.start(code.straight, id="one")
     assert caught.value.sqlstate == state
@@ -241,8 +241,8 @@ async def test_what_asking_again_cannot_mend_is_said_at_once(state: str, proxy: 
 
 
 async def test_a_broken_law_is_a_broken_law_through_the_wire(proxy: Proxy, through: Client) -> None:
-    proxy.plan(Plan("admit_runs", 1, "error:LW001"))
-    proxy.plan(Plan("admit_runs", 1, "error:LW001"))
+    proxy.plan(Plan("admit_launch", 1, "error:LW001"))
+    proxy.plan(Plan("admit_launch", 1, "error:LW001"))
     with pytest.raises(BrokenLaw):
         await through.start(code.straight, id="one")
 
@@ -363,7 +363,7 @@ async def test_a_hole_in_the_middle_of_a_call_ends_with_its_time_and_the_call_is
     monkeypatch.setattr(limits, "STATEMENT_SECONDS", 0.5)
     async with Client(Database(proxy.dsn, name="caller"), "dev") as client:
         await client.lane()
-        plan = proxy.plan(Plan("admit_runs", 1, "hole"))
+        plan = proxy.plan(Plan("admit_launch", 1, "hole"))
         async with asyncio.timeout(20):
             await client.start(code.straight, id=f"one-{uuid.uuid4().hex}")
         assert plan.done.is_set()

@@ -1,12 +1,14 @@
 """Fixtures of the law tests."""
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
-from fencepost import App
+from fencepost import App, hot
 from fencepost.db import Database
 from tests.attempts_here import Place
 from tests.legs import Driver, Effects
@@ -20,6 +22,19 @@ __all__ = ["lawful"]
 def app() -> App:
     """An app of the test's own: it declares what it needs."""
     return App("laws")
+
+
+@pytest.fixture(params=["alone", "among"])
+def company(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hot door may have a short way for one item: what holds of an item alone holds of it beside one of nobody's."""
+
+    def beside_a_stranger(items: Iterable[Sequence[Any]]) -> list[list[Any]]:
+        all_of_them = list(items)
+        return columns([*all_of_them, (10**15, uuid.uuid4(), *all_of_them[0][2:])])
+
+    columns = hot.columns
+    if request.param == "among":
+        monkeypatch.setattr(hot, "columns", beside_a_stranger)
 
 
 @pytest.fixture

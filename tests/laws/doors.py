@@ -59,9 +59,8 @@ async def walk(db: Database) -> None:
         launch = Launch(org="default", id=name, name="work", lane=lane.lane, release="dev", input='{"a":1}')
         (answer,) = await admission.admit(db, [launch])
         assert isinstance(answer, Admitted)
-        assert (await admission.admit(db, [launch], repair=True))[0] == Admitted(
-            answer.rid, "replayed", repair_needed=False
-        )
+        again = await admission.admit_together(db, [launch, launch], repair=True)
+        assert again == [Admitted(answer.rid, "replayed", repair_needed=False)] * 2
         return answer.rid
 
     async def claim() -> Claimed:

@@ -86,23 +86,9 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
     """00.4 Every door that takes a fence, a run or a worker is asked about one that never was."""
     lane, rid, none = await lane_of(db), 10**12, [None]
     asked: dict[str, tuple[tuple[Any, ...], object]] = {
-        "admit_runs": (
-            (
-                [""],
-                ["x"],
-                ["n"],
-                [lane],
-                ["dev"],
-                ["api"],
-                none,
-                ["1"],
-                none,
-                none,
-                none,
-                none,
-                False,
-                50,
-            ),
+        "admit_launch": (("", "x", "n", lane, "dev", "1", "api", None, None, None, None, None, False, 50), "refused"),
+        "admit_launches": (
+            ([""], ["x"], ["n"], [lane], ["dev"], ["1"], ["api"], none, none, none, none, none, False, 50),
             "refused",
         ),
         "ask_mark": ((rid, "s", 1), None),
@@ -213,7 +199,9 @@ async def test_after_an_ambiguous_commit_the_caller_ends_with_the_true_outcome(
         ended = await terminal.finish(db, claimed.fence, "completed", "1")
     assert ended == terminal.Ended("committed", "completed")
     known = launch(lane=await lane_of(db))
-    with raise_at("statement.executed", ConnectionResetError("lost"), when=lambda facts: facts["door"] == "admit_runs"):
+    with raise_at(
+        "statement.executed", ConnectionResetError("lost"), when=lambda facts: facts["door"] == "admit_launch"
+    ):
         (answer,) = await admission.admit(db, [known])
     assert isinstance(answer, Admitted)
     assert await admin.fetchval("select count(*) from fencepost.run where id = $1", known.id) == 1

@@ -103,8 +103,9 @@ async def test_engine_transactions_set_their_own_isolation(worker_dsn: str, admi
     await db.close()
 
 
+@pytest.mark.parametrize("items", [1, 2])
 async def test_what_is_judged_after_waiting_for_a_lock_is_judged_anew(
-    db: Database, dsn: str, admin: asyncpg.Connection
+    db: Database, dsn: str, admin: asyncpg.Connection, items: int
 ) -> None:
     """00.14 While the door waits for the row, the fence changes hands: the answer is `stale`, and the new fence is not begun."""
     await admit_one(db, on_lost="fail")
@@ -114,10 +115,10 @@ async def test_what_is_judged_after_waiting_for_a_lock_is_judged_anew(
         async with other.transaction():
             await other.execute("update fencepost.task set fence = gen_random_uuid() where rid = $1", claimed.fence.rid)
             asked = asyncio.ensure_future(
-                db.call_on(mine, "begin_attempts", [claimed.fence.rid], [claimed.fence.fence])
+                db.call_on(mine, "begin_attempts", [claimed.fence.rid] * items, [claimed.fence.fence] * items)
             )
             await until_blocked(admin, mine.get_server_pid())
-        assert (await asked)[0]["answer"] == "stale"
+        assert [row["answer"] for row in await asked] == ["stale"] * items
     await other.close()
     assert await look(admin, claimed.fence.rid, "begun") is False
 

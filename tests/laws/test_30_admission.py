@@ -36,7 +36,7 @@ async def admit(db: Database, **changed: Any) -> Any:
 async def test_run_and_queue_entry_and_event_commit_together(db: Database, admin: asyncpg.Connection) -> None:
     """30.1 Until the transaction commits an observer sees none of the three, afterwards all; then it can be claimed at once."""
     lane = await lane_of(db)
-    count = "select (select count(*) from fencepost.run), (select count(*) from fencepost.task), (select count(*) from fencepost.event)"
+    count = "select (select count(*) from fencepost.run), (select count(*) from fencepost.task), (select count(*) from fencepost.transition)"
     async with db.connection() as mine, mine.transaction():
         await admission.admit_on(db, mine, launch(lane=lane))
         assert tuple(await admin.fetchrow(count)) == (0, 0, 0)
@@ -99,7 +99,7 @@ async def test_of_many_identical_submissions_at_once_one_creates_the_run(
     answers = await asyncio.gather(*(admission.admit(others[n % 4], [launch(id="it", lane=lane)]) for n in range(12)))
     assert sorted(answer.how for (answer,) in answers) == ["created"] + ["replayed"] * 11
     assert len({answer.rid for (answer,) in answers}) == 1
-    for table in ("run", "task", "event"):
+    for table in ("run", "task", "transition"):
         assert await admin.fetchval(f"select count(*) from fencepost.{table}") == 1
     for other in others:
         await other.close()
@@ -250,8 +250,10 @@ async def test_a_run_that_lost_its_queue_entry_is_re_entered_only_when_repair_is
         "alter table fencepost.task disable trigger user; delete from fencepost.task; alter table fencepost.task enable trigger user"
     )
     assert await admit(db, id="it") == Admitted(rid, "replayed", repair_needed=True)
-    assert await claim_all(db, await new_holder(db)) == ()
     known = launch(id="it", lane=await lane_of(db))
+    (other,) = await admission.admit(db, [known._replace(input="2")], repair=True)
+    assert isinstance(other, Conflict), "another launch enters nothing"
+    assert await claim_all(db, await new_holder(db)) == ()
     assert await admission.admit(db, [known], repair=True) == [Admitted(rid, "recovered", repair_needed=False)]
     assert await admission.admit(db, [known], repair=True) == [Admitted(rid, "replayed", repair_needed=False)]
     assert await admin.fetchval("select count(*) from fencepost.run") == 1
@@ -309,7 +311,8 @@ async def test_two_hundred_characters_are_an_id_whatever_they_weigh(db: Database
 async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
     db: Database, admin: asyncpg.Connection
 ) -> None:
-    """30.1, 30.7, 30.8 The door has a short way for one launch: run, entry, event and answer are those of the long way."""
+    """30.1, 30.7, 30.8 One launch has a door of its own: run, entry, event and answer are those of the door for many, whether all of them are new
+    and good or each goes by itself."""
     lane = await lane_of(db)
     shapes: list[dict[str, Any]] = [
         {}, {"source": None}, {"source": "cron"}, {"source": "nobody"}, {"source": "api", "claim_ms": -1}, {"claim_ms": 5000},
@@ -323,18 +326,27 @@ async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
     among = await admission.admit_together(
         db, [launch(lane=lane, **({"id": f"b{n}"} | shape)) for n, shape in enumerate(shapes)]
     )
+    good = [n for n, one in enumerate(alone) if isinstance(one, Admitted)]
+    together = await admission.admit_together(db, [launch(lane=lane, **({"id": f"c{n}"} | shapes[n])) for n in good])
     assert [getattr(one, "how", one) for one in alone] == [getattr(one, "how", one) for one in among]
+    assert {getattr(one, "how", one) for one in together} == {"created"}
+    for n in set(range(len(shapes))) - set(good):
+        beside = [launch(id=f"d1{n}", lane=lane), launch(lane=lane, **({"id": f"d2{n}"} | shapes[n]))]
+        fine, bad = await admission.admit_together(db, beside)
+        assert (getattr(fine, "how", fine), bad) == ("created", Refused())
+    again = await admission.admit_together(db, [launch(id=run_id, lane=lane) for run_id in ("a0", "d0", "d0")])
+    assert [getattr(one, "how", one) for one in again] == ["replayed", "created", "replayed"]
     rows = await admin.fetch(
         """select substr(r.id, 1, 1) as way, substr(r.id, 2)::integer as n,
-                  to_jsonb(r) - '{rid,id,key_root,submitted_at}'::text[] as run,
+                  to_jsonb(r) - '{rid,id,key_root,submitted_at,tx}'::text[] as run,
                   to_jsonb(t) - '{rid,ready_at,turn_at,due_at,claim_by}'::text[] as task,
                   t.ready_at - r.submitted_at as ready, t.turn_at - r.submitted_at as turn,
                   t.due_at - r.submitted_at as due, t.claim_by - r.submitted_at as bound,
-                  (select jsonb_agg(jsonb_build_array(e.seq, e.type)) from fencepost.event e where e.rid = r.rid) as events
+                  (select jsonb_agg(jsonb_build_array(e.seq, e.type)) from fencepost.transition e where e.rid = r.rid) as events
              from fencepost.run r join fencepost.task t using (rid) order by 2"""
     )
-    ways: dict[str, list[tuple[Any, ...]]] = {"a": [], "b": []}
+    ways: dict[str, list[tuple[Any, ...]]] = {"a": [], "b": [], "c": [], "d": []}
     for way, *what in rows:
         ways[way].append(tuple(what))
-    assert len(ways["a"]) == len([one for one in alone if isinstance(one, Admitted)]) > 10
-    assert ways["a"] == ways["b"]
+    assert len(ways["a"]) == len(good) > 10
+    assert ways["a"] == ways["b"] == ways["c"]

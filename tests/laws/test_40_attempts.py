@@ -69,6 +69,7 @@ async def test_a_terminal_run_is_never_claimed(db: Database, admin: asyncpg.Conn
 
 
 @pytest.mark.parametrize("state", ["queued", "parked", "unknown"])
+@pytest.mark.usefixtures("company")
 async def test_without_a_claim_nothing_can_be_written(db: Database, admin: asyncpg.Connection, state: str) -> None:
     """40.1 No fence, not even null, is anybody's right while no attempt lives."""
     claimed = await running(db, "it")
@@ -157,6 +158,7 @@ async def test_numbers_are_one_two_three_whatever_ended_the_legs(db: Database, a
 # 40.3, 40.4
 
 
+@pytest.mark.usefixtures("company")
 async def test_a_dead_fence_changes_nothing_and_is_told_that_it_is_stale(
     db: Database, admin: asyncpg.Connection
 ) -> None:

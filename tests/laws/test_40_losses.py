@@ -129,6 +129,7 @@ async def test_after_five_losses_without_a_committed_boundary_the_run_is_unknown
     assert await look(admin, rid, "state", "losses") == ("queued", 0)
 
 
+@pytest.mark.usefixtures("company")
 @pytest.mark.parametrize("what", ["step", "row", "park", "child"])
 async def test_a_committed_boundary_begins_the_count_anew(db: Database, admin: asyncpg.Connection, what: str) -> None:
     """40.15 A step, a row, a child, a park; not a mark, not a repeated commit."""

@@ -40,7 +40,7 @@ from tests.support_runs import (
     wait,
 )  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("lawful")
+pytestmark = pytest.mark.usefixtures("lawful", "company")
 
 
 async def test_a_committed_value_is_the_text_it_was_encoded_to(db: Database, admin: asyncpg.Connection) -> None:

@@ -33,7 +33,7 @@ DOORS: dict[str, Any] = {
 # They take an organisation and no run: what they make or list is that organisation's.
 # What has nothing to say of one's own run then either.
 SAY_NOTHING = {("read_unknown_rows", "running"), ("read_unknown_rows", "queued")}
-OF_AN_ORGANISATION = {"admit_runs", "admit_run", "admit_plan", "read_runs"}
+OF_AN_ORGANISATION = {"admit_launch", "admit_launches", "admit_run", "admit_plan", "read_runs"}
 OF_A_PLAN = {"read_plan", "read_result", "declare_lost"}  # test_70_sight.py tries them, on a plan
 # A worker's: it takes the work of every organisation of its lane, and says from where.
 OF_EVERY_ORGANISATION = {"claim_attempts"}

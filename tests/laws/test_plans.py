@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 from fencepost.db import Database
+from fencepost.hot import columns
 from tests.reads import reads_of
 from tests.support import lane_of, launch, new_holder, next_request
 
@@ -73,9 +74,7 @@ class Line:
     async def batch(self, size: int) -> None:
         runs = [launch(lane=self.lane) for _ in range(size)]
         await self.door(
-            "admit_runs", [r.org for r in runs], [r.id for r in runs], [r.name for r in runs],
-            [r.lane for r in runs], [r.release for r in runs], [r.source for r in runs], [None] * size, ["null"] * size,
-            ["{}"] * size, [None] * size, [None] * size, [None] * size, False, 50, size=size,
+            "admit_launches", *columns(runs), False, 50, size=size,
         )  # fmt: skip
         claimed = await self.claim(size)
         who = ([r["rid"] for r in claimed], [r["fence"] for r in claimed])

@@ -29,36 +29,46 @@ LINE = ("test_20_turns.py::test_within_an_organisation_priority_then_readiness_a
 
 ALIKE = ("test_30_admission.py::test_a_launch_admitted_alone_leaves_what_it_leaves_among_others",)
 OF_MANY = {
-    "bad names of many are refused": (
-        "where fencepost.good_names_(i.org, i.id, i.name)",
-        "where true",
+    "a taken id of many sends each by itself": (
+        "when unique_violation or check_violation or",
+        "when check_violation or",
+    ),
+    "a bad name of many sends each by itself": (
+        "when unique_violation or check_violation or",
+        "when unique_violation or",
+    ),
+    "an unknown source of many sends each by itself": (
+        " or not_null_violation then",
+        " then",
     ),
     "no source of many is api": (
         "where p.source = coalesce(i.source, 'api') limit 1) p",
         "where p.source = coalesce(i.source, 'cron') limit 1) p",
     ),
     "the bound of many counts from the due instant": (
-        "coalesce(n.later, v_now) + n.bound",
-        "v_now + n.bound",
+        "coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1",
+        "v_now + i.bound * interval '1 ms' end, 1",
     ),
     "an asked bound of many is no policy's": (
         "coalesce(i.claim_ms, p.claim_ms) as bound",
         "p.claim_ms as bound",
     ),
-    "an admission of many is told": (
-        "e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)",
-        "e as (select 1)",
-    ),
     "a minute of waiting of many is one of priority": (
-        "v_now - n.turn * interval '60 s',",
-        "v_now - n.turn * interval '30 s',",
+        "v_now - i.turn * interval '60 s',",
+        "v_now - i.turn * interval '30 s',",
     ),
 }
 
 TOLD = "test_00_ground.py::test_a_worker_that_sleeps_is_told_of_work_in_its_lane_and_nobody_else_is"
 MUTANTS = [
-    Mutant("a sleeper is told of one launch", ADMISSION, "if v_policy.asleep then", "if false then", (TOLD,)),
-    Mutant("a sleeper is told of a batch", ADMISSION, "if v_asleep and v_new <> '{}' then", "if false then", (TOLD,)),
+    Mutant(
+        "a sleeper is told of one launch",
+        ADMISSION,
+        "if v_asleep then perform fencepost.rouse_(_lane, 1)",
+        "if false then perform fencepost.rouse_(_lane, 1)",
+        (TOLD,),
+    ),
+    Mutant("a sleeper is told of a batch", ADMISSION, "  if v_asleep then\n", "  if false then\n", (TOLD,)),
     Mutant("a lane's name is lower case", LANES, 'lower(_id collate "C")', "_id", NAMES),
     Mutant(
         "a lane's name has no outer _", LANES, "select btrim(regexp_replace(", "select concat(regexp_replace(", NAMES
@@ -92,27 +102,24 @@ MUTANTS = [
         "name          text not null check",
         ("test_10_lanes.py::test_two_releases_in_one_lane_are_impossible",),
     ),
-    Mutant(
-        "inputs are compared as jsonb", ADMISSION, "x.input::jsonb <> i.input::jsonb", "x.input <> i.input", JSON, 2
-    ),
-    Mutant("another input is another launch", ADMISSION, "x.input::jsonb <> i.input::jsonb or ", "", CONFLICT, 2),
-    Mutant("another name is another launch", ADMISSION, "or x.name <> i.name", "", CONFLICT, 2),
+    Mutant("inputs are compared as jsonb", ADMISSION, "x.input::jsonb = _input::jsonb", "x.input = _input", JSON),
+    Mutant("another input is another launch", ADMISSION, " and x.input::jsonb = _input::jsonb", "", CONFLICT),
+    Mutant("another name is another launch", ADMISSION, " and x.name = _name", "", CONFLICT),
     Mutant(
         "another kind is another launch",
         ADMISSION,
-        "x.kind <> 'workflow' or ",
+        "x.kind = 'workflow' and ",
         "",
         ("test_70_plans.py::test_a_workflow_does_not_take_the_place_of_a_plan",),
-        2,
     ),
     Mutant(
-        "another contract is another launch", ADMISSION, " or x.contract <> coalesce(i.contract, '{}')", "", CONFLICT, 2
+        "another contract is another launch", ADMISSION, " and x.contract = coalesce(_contract, '{}')", "", CONFLICT
     ),
     Mutant(
         "bad names are refused before any write",
         ADMISSION,
-        " or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;\n  v_turn",
-        " then return '{}'; end if;\n  v_turn",
+        " and fencepost.good_names_(_org, _id, _name);",
+        ";",
         BAD,
     ),
     Mutant("a name has no control characters", "00_ground.sql", " and _org || _id || _name !~ '[[:cntrl:]]'", "", BAD),
@@ -120,8 +127,8 @@ MUTANTS = [
     Mutant(
         "no source is api",
         ADMISSION,
-        "where p.source = coalesce(_source, 'api');",
-        "where p.source = coalesce(_source, 'cron');",
+        "where p.source = coalesce(_source, 'api') and",
+        "where p.source = coalesce(_source, 'cron') and",
         POLICY,
     ),
     Mutant("api waits ten seconds", ADMISSION, "('api', 100, 10000, 0)", "('api', 100, 20000, 0)", POLICY),
@@ -135,15 +142,15 @@ MUTANTS = [
     Mutant(
         "the bound counts from the due instant",
         ADMISSION,
-        "coalesce(v_later, _now) + v_bound",
-        "_now + v_bound",
+        "coalesce(i.later, v_now) + i.bound * interval '1 ms' end,\n         exists",
+        "v_now + i.bound * interval '1 ms' end,\n         exists",
         BOUND,
     ),
     Mutant(
         "an asked bound is no policy's",
         ADMISSION,
-        "v_bound := coalesce(_claim_ms, v_policy.claim_ms);",
-        "v_bound := v_policy.claim_ms;",
+        "coalesce(_claim_ms, p.claim_ms) as bound",
+        "p.claim_ms as bound",
         ("test_30_bounds.py::test_callers_may_override_the_policy",),
     ),
     Mutant(
@@ -160,7 +167,7 @@ MUTANTS = [
         "seq = t.seq + 1, claim_by = t.claim_by,",
         BOUND,
     ),
-    Mutant("nothing is repaired unasked", ADMISSION, "if _repair then", "if true then", REPAIR),
+    Mutant("nothing is repaired unasked", ADMISSION, "if _repair and repair_needed", "if repair_needed", REPAIR),
     Mutant(
         "a repair goes on with the numbers",
         ADMISSION,
@@ -171,22 +178,22 @@ MUTANTS = [
     Mutant(
         "an ended run is not repaired",
         ADMISSION,
-        "and not exists (select from fencepost.outcome o where o.rid = r.rid)\n",
-        "\n",
+        " and not exists (select from fencepost.outcome o where o.rid = x.rid),",
+        ",",
         REPAIR,
     ),
     Mutant(
-        "an admission is told",
+        "a repair of another launch enters nothing",
         ADMISSION,
-        "insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, _now, 'run.admitted');",
-        "",
-        ("test_30_admission.py::test_run_and_queue_entry_and_event_commit_together",),
+        "if _repair and repair_needed and answer = 'replayed' and",
+        "if _repair and repair_needed and",
+        REPAIR,
     ),
     Mutant(
         "a minute of waiting is one of priority",
         ADMISSION,
-        "_now - v_turn * interval '60 s',",
-        "_now - v_turn * interval '30 s',",
+        "v_now - v_turn * interval '60 s',",
+        "v_now - v_turn * interval '30 s',",
         LINE,
     ),
     Mutant(
@@ -199,8 +206,8 @@ MUTANTS = [
     Mutant(
         "an SQL caller's bound is none",
         ADMISSION,
-        "array[-1::bigint]",
-        "array[null::bigint]",
+        "on_lost, -1, null",
+        "on_lost, null, null",
         ("test_30_bounds.py::test_inside_a_callers_transaction_the_bound_does_not_apply_unless_asked",),
     ),
     *(Mutant(guard, ADMISSION, text, instead, ALIKE) for guard, (text, instead) in OF_MANY.items()),

@@ -31,7 +31,14 @@ MUTANTS = [
         DEAD,
     ),
     Mutant(
-        "no fence is nobody's right", ATTEMPTS, "case when t.fence is null or", "case when t.rid is null or", NOBODY
+        "the gate looks at the fence of a lone item",
+        ATTEMPTS,
+        "case when t.fence is null or t.fence is distinct from _fences[1] then",
+        "case when t.fence is null then",
+        DEAD,
+    ),
+    Mutant(
+        "no fence is nobody's right", ATTEMPTS, "case when t.fence is null or", "case when t.rid is null or", NOBODY, 2
     ),
     Mutant(
         "a batch waits for no row",
@@ -279,8 +286,8 @@ MUTANTS = [
     Mutant(
         "a boundary clears the suspect",
         "50_steps.sql",
-        "up as (update fencepost.task t set losses = 0, seq",
-        "up as (update fencepost.task t set seq",
+        "update fencepost.task t set losses = 0, seq = v_seq",
+        "update fencepost.task t set seq = v_seq",
         ("test_40_claims.py::test_after_five_losses_without_a_new_boundary_the_run_is_unknown",),
     ),
     Mutant(

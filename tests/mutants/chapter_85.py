@@ -286,8 +286,8 @@ MUTANTS = (
     Mutant(
         "a redrive keeps its origins keys",
         RESOLUTION,
-        "r.on_lost, r.rid, r.key_root, v_now)",
-        "r.on_lost, r.rid, gen_random_uuid(), v_now)",
+        "'by', _by), r.key_root, v_now)",
+        "'by', _by), gen_random_uuid(), v_now)",
         ("test_85_redrive.py::test_a_redrive_starts_from_the_origins_committed_steps_with_their_keys",),
     ),
     Mutant(

@@ -15,6 +15,20 @@ OLD = ("test_95_retention.py::test_only_terminal_rows_older_than_the_policy_go",
 
 MUTANTS = [
     Mutant(
+        "a run's own row has its entry",
+        LEDGER,
+        "r.tx from fencepost.run r\n",
+        "r.tx from fencepost.run r where false\n",
+        TOLD,
+    ),
+    Mutant(
+        "an outcome has its entry",
+        LEDGER,
+        "o.tx from fencepost.outcome o;",
+        "o.tx from fencepost.outcome o where false;",
+        TOLD,
+    ),
+    Mutant(
         "a mark has its entry",
         LEDGER,
         "from fencepost.boundary b where b.opened_seq is not null and b.opened_seq is distinct from b.seq",

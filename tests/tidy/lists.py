@@ -33,7 +33,7 @@ FORWARD: dict[tuple[str, str], str] = {
 
 # Doors that Python never asks: they are for SQL callers and operators.
 SQL_ONLY_DOORS: dict[str, str] = {
-    "admit_run": "for SQL callers, in their own transaction; Python admits through admit_runs",
+    "admit_run": "for SQL callers, in their own transaction; Python admits through admit_launches",
     "send_signal": "for SQL callers; Python sends through send_signals",
     "read_version": "asked by schema.py before the version is known, so not through db.call",
 }

@@ -168,7 +168,7 @@ class Desk:
 
     async def _alone(self, waiting: _Waiting) -> None:
         try:
-            answer = (await admission.admit(self._db, [waiting.launch]))[0]
+            answer = await admission.admit_alone(self._db, waiting.launch)
         except asyncio.CancelledError:
             _refuse(waiting, DatabaseUnavailable(_CLOSED))
             raise

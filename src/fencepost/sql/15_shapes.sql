@@ -93,12 +93,15 @@ create table fencepost.run (
   origin       bigint,
   key_root     uuid not null,
   submitted_at timestamptz not null,
+  told         jsonb,                       -- what its admission says besides: of a redrive, the origin's id and who asked (85.4)
+  tx           bigint not null default (pg_current_xact_id()::text::bigint),
   unique (org, id),
   check (fencepost.is_run_(org, id, name, kind, on_lost, priority))
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
 create index run_origin on fencepost.run (origin) where origin is not null;
 create index run_submitted on fencepost.run (submitted_at);
+create index run_tx on fencepost.run using brin (tx);
 
 create table fencepost.task (
   rid            bigint primary key,
@@ -156,9 +159,11 @@ create table fencepost.outcome (
   fence    uuid,
   seq      integer not null,
   ended_at timestamptz not null,
+  tx       bigint not null default (pg_current_xact_id()::text::bigint),
   check (fencepost.is_outcome_(status, output, error))
 );
 create index outcome_ended on fencepost.outcome (ended_at);
+create index outcome_tx on fencepost.outcome using brin (tx);
 
 -- The history of legs, written at a leg's end, with the answer its fence was given (80.2).
 create table fencepost.attempt (
@@ -336,17 +341,19 @@ create table fencepost.watcher (
   primary key (rid, channel)
 );
 
+-- What happened between a run's first row and its last, which tell of themselves (the view `transition`, 90).
 create table fencepost.event (
   rid    bigint not null,
   seq    integer not null,
   at     timestamptz not null,
-  type   text not null check (fencepost.is_event_(type)),
+  type   text not null,
   number integer,                           -- the attempt it belongs to
   data   jsonb,
   tx     bigint not null default (pg_current_xact_id()::text::bigint),
-  primary key (rid, seq)
+  primary key (rid, seq),
+  check (fencepost.is_event_(type) and seq > 1)
 );
--- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing.
+-- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing (so run_tx, outcome_tx).
 create index event_tx on fencepost.event using brin (tx);
 
 -- Its list is generated from `move`; a test compares the two.

@@ -87,7 +87,6 @@ begin
           select i.rid, i.status, i.output, i.error, i.number, i.tries, i.fence, i.seq, _now from i),
     a as (insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
           select i.rid, i.number, i.fence, i.holder, i.claimed_at, _now, _ended, i.begun, i.status from i where i.fence is not null),
-    e as (insert into fencepost.event (rid, seq, at, type, number) select i.rid, i.seq, _now, 'run.' || i.status, nullif(i.number, 0) from i),
     l as (insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
           select i.rid, 'run', 'result', 1, i.fence, i.brought = 'completed', i.value, _now from i
            where i.cancelling and i.fence is not null and i.brought in ('completed', 'failed') and _ended = 'finished'),

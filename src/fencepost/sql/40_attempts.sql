@@ -31,7 +31,12 @@ create type fencepost.held_ as (
 create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
 declare v_locked bigint[]; v_want bigint[] := _rids || _also; v_missed boolean := false;
 begin
-  if _rids[1] = all (_rids) then          -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
+  if cardinality(v_want) = 1 then         -- one item, the commonest case: a row that is locked is read as whoever held it left it
+    return coalesce((
+      select array[row(1, t.rid, case when t.fence is null or t.fence is distinct from _fences[1] then 'stale' else 'held' end,
+                       t.state, t.number, t.seq, t.holder, t.claimed_at, t.begun, t.parent, t.losses)::fencepost.held_]
+        from fencepost.task t where t.rid = _rids[1] for no key update), array[row(1, _rids[1], 'stale', null, null, null, null, null, null, null, null)::fencepost.held_]);
+  elsif _rids[1] = all (_rids) then       -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else

@@ -51,8 +51,22 @@ create function fencepost.mark_steps(_rids bigint[], _fences uuid[], _names text
   _repeatables boolean[], _timeout_mss bigint[], _agains boolean[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); v_seq integer;
 begin
+  if cardinality(_rids) = 1 and v_held[1].how = 'held' and v_held[1].state = 'running' then     -- (as in keep_steps)
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, until, at, opened_at)
+    values (_rids[1], 'step', _names[1], _ordinals[1], 'marked', v_held[1].seq + 1, v_held[1].number, _fences[1], _hashes[1], _repeatables[1],
+            v_now + _timeout_mss[1] * interval '1 ms', v_now, v_now)
+    on conflict (rid, kind, name, ordinal) do update
+       set state = 'marked', opened_seq = excluded.opened_seq, seq = null, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+           repeatable = excluded.repeatable, until = excluded.until, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at
+     where b.state in ('set_aside', 'again') or (b.state = 'marked' and b.fence <> _fences[1] and _agains[1])
+    returning b.opened_seq into v_seq;
+    if found then
+      update fencepost.task t set seq = v_seq where t.rid = _rids[1];
+      return query select 1, 'marked'; return;
+    end if;
+  end if;
   return query
   with ok as materialized (
       select i.*, b.state as was, b.fence as marked_by,
@@ -89,8 +103,22 @@ create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text
   _repeatables boolean[], _oks boolean[], _values text[])
 returns table (ord integer, answer text, seq integer, state text, value text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); v_seq integer;
 begin
+  if cardinality(_rids) = 1 and v_held[1].how = 'held' then     -- one step that is new, the commonest case, without the machinery of sets
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, seq, number, fence, hash, repeatable, value, at)
+    values (_rids[1], _kinds[1], _names[1], _ordinals[1], case when _oks[1] then 'kept' else 'failed' end, v_held[1].seq + 1, v_held[1].number, _fences[1], _hashes[1],
+            _repeatables[1], _values[1], v_now)
+    on conflict (rid, kind, name, ordinal) do update
+       set state = excluded.state, seq = excluded.seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+           value = excluded.value, until = null, loose = false, at = excluded.at
+     where b.state in ('marked', 'set_aside', 'again', 'open')
+    returning b.seq into v_seq;
+    if found then
+      update fencepost.task t set losses = 0, seq = v_seq where t.rid = _rids[1];
+      return query select 1, 'kept', v_seq, null::text, null::text; return;
+    end if;
+  end if;
   return query
   with ok as materialized (
       select i.*, b.state as was, b.seq as was_seq, b.value as was_value,

@@ -100,7 +100,6 @@ begin
     else
       insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent)
       values (v_child, v_run.lane, v_run.org, 'queued', v_priority, v_now, v_now - v_priority * interval '60 s', 1, coalesce(_on_losts[h.ord], 'replay'), h.rid);
-      insert into fencepost.event (rid, seq, at, type) values (v_child, 1, v_now, 'run.admitted');
       perform fencepost.rouse_(v_run.lane, 1);
     end if;
     update fencepost.task t set seq = t.seq + 1, losses = 0 where t.rid = h.rid returning t.seq into v_seq;

@@ -205,8 +205,7 @@ begin
        cross join lateral (select c.* from fencepost.run c where c.rid = v.rid limit 1) c
        cross join lateral (select s.ctid as place from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s),
     t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent, opaque)
-          select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c),
-    e as (insert into fencepost.event (rid, seq, at, type) select c.rid, 1, _now, 'run.admitted' from c)
+          select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c)
   update fencepost.step s
      set state = 'running', needs = 0, try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
     from c where s.ctid = c.place;

@@ -33,7 +33,6 @@ begin
   end if;
   insert into fencepost.task (rid, lane, org, state, park, priority, ready_at, turn_at, seq, on_lost)
   values (v_rid, _lane, _org, 'parked', 'plan', coalesce(_priority, v_policy.priority), v_now, v_now, 1, 'replay');
-  insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, v_now, 'run.admitted');
   insert into fencepost.plan (rid, most, steps, open) values (v_rid, (v_plan->>'max_concurrency')::integer, v_steps,
     v_steps - (select count(*) from jsonb_array_elements(v_plan->'steps') s(spec) where (s.spec->>'initially_skipped')::boolean));
   insert into fencepost.definition (rid, no, spec) select v_rid, s.no, s.spec from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no);

@@ -141,8 +141,8 @@ begin
   select string_agg(distinct c.id, ', ') into v_bad from fencepost.boundary b join fencepost.task t on t.rid = b.child join fencepost.run c on c.rid = b.child
    where b.rid = r.rid and b.kind = 'child' and b.state in ('cancelled', 'set_aside');
   if v_bad is not null then return query select 'refused', 'children of the run have not ended: ' || v_bad || ' (redrive when they have, or cancel them)'; return; end if;
-  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, key_root, submitted_at)
-  values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, r.key_root, v_now)
+  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, told, key_root, submitted_at)
+  values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, jsonb_build_object('origin', _id, 'by', _by), r.key_root, v_now)
   on conflict (org, id) do nothing returning rid into v_rid;
   if v_rid is null then
     return query select case when x.origin = r.rid then 'replayed' else 'refused' end, case when x.origin is distinct from r.rid then 'the new id is taken by another launch' end
@@ -180,7 +180,6 @@ begin
   get diagnostics v_n = row_count;
   insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
   values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + v_n, r.on_lost);
-  insert into fencepost.event (rid, seq, at, type, data) values (v_rid, 1, v_now, 'run.admitted', jsonb_build_object('origin', _id, 'by', _by));
   perform fencepost.settle_(v_rid, v_now);
   perform fencepost.rouse_(r.lane, 1);
   return query select 'created', null::text;

@@ -7,9 +7,17 @@
 --        00.16  SQL null is told apart from JSON null: `output` is null, or text
 -- OWNS   the views of the reader role; reads everything
 
+-- One writer per fact: a run's own row tells that it was admitted, and its outcome's how it ended.
+create view fencepost.transition as
+  select r.rid, 1 as seq, r.submitted_at as at, 'run.admitted' as type, null::integer as number, r.told as data, r.tx from fencepost.run r
+  union all
+  select e.rid, e.seq, e.at, e.type, e.number, e.data, e.tx from fencepost.event e
+  union all
+  select o.rid, o.seq, o.ended_at, 'run.' || o.status, nullif(o.number, 0), null, o.tx from fencepost.outcome o;
+
 -- Without the rows of maps: there may be a million of them.
 create view fencepost.ledger_of_runs as
-  select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.event e
+  select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.transition e
   union all
   select b.rid, b.opened_seq, coalesce(b.opened_at, b.at),
          case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end,
@@ -118,7 +126,7 @@ $law$;
 create function fencepost.read_outbox(_tx bigint, _rid bigint, _seq integer, _limit integer)
 returns table (tx bigint, rid bigint, seq integer, org text, run_id text, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
   select e.tx, e.rid, e.seq, r.org, r.id, e.at, e.type, e.number, e.data
-    from fencepost.event e join fencepost.run r on r.rid = e.rid
+    from fencepost.transition e join fencepost.run r on r.rid = e.rid
    where e.tx >= _tx and (e.tx, e.rid, e.seq) > (_tx, _rid, _seq) and e.tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
    order by e.tx, e.rid, e.seq limit least(_limit, 10000)
 $law$;

@@ -277,12 +277,15 @@ create table fencepost.run (
   origin       bigint,
   key_root     uuid not null,
   submitted_at timestamptz not null,
+  told         jsonb,                       -- what its admission says besides: of a redrive, the origin's id and who asked (85.4)
+  tx           bigint not null default (pg_current_xact_id()::text::bigint),
   unique (org, id),
   check (fencepost.is_run_(org, id, name, kind, on_lost, priority))
 );
 create index run_parent on fencepost.run (parent) where parent is not null;
 create index run_origin on fencepost.run (origin) where origin is not null;
 create index run_submitted on fencepost.run (submitted_at);
+create index run_tx on fencepost.run using brin (tx);
 
 create table fencepost.task (
   rid            bigint primary key,
@@ -340,9 +343,11 @@ create table fencepost.outcome (
   fence    uuid,
   seq      integer not null,
   ended_at timestamptz not null,
+  tx       bigint not null default (pg_current_xact_id()::text::bigint),
   check (fencepost.is_outcome_(status, output, error))
 );
 create index outcome_ended on fencepost.outcome (ended_at);
+create index outcome_tx on fencepost.outcome using brin (tx);
 
 -- The history of legs, written at a leg's end, with the answer its fence was given (80.2).
 create table fencepost.attempt (
@@ -520,17 +525,19 @@ create table fencepost.watcher (
   primary key (rid, channel)
 );
 
+-- What happened between a run's first row and its last, which tell of themselves (the view `transition`, 90).
 create table fencepost.event (
   rid    bigint not null,
   seq    integer not null,
   at     timestamptz not null,
-  type   text not null check (fencepost.is_event_(type)),
+  type   text not null,
   number integer,                           -- the attempt it belongs to
   data   jsonb,
   tx     bigint not null default (pg_current_xact_id()::text::bigint),
-  primary key (rid, seq)
+  primary key (rid, seq),
+  check (fencepost.is_event_(type) and seq > 1)
 );
--- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing.
+-- Insert-only and in order: a block range index finds the tail of the outbox and costs an insert nothing (so run_tx, outcome_tx).
 create index event_tx on fencepost.event using brin (tx);
 
 -- Its list is generated from `move`; a test compares the two.
@@ -573,7 +580,7 @@ create trigger task_leaves after delete on fencepost.task referencing old table 
 --        30.9   past its bound a run ends ADMISSION_EXPIRED (expire_, 80); what has no bound never does
 --        30.10  admission works inside the caller's own transaction
 --        00.13  an item that is refused changes no other; with `_patience_ms` a twin still uncommitted elsewhere is weather
--- OWNS   policy; writes run, task, event
+-- OWNS   policy; writes run, task (and event, where a run is re-entered)
 -- LOCKS  run rows in the order of (org, id): one order for everybody
 
 create table fencepost.policy (
@@ -594,132 +601,118 @@ begin
      from (select s.holder from fencepost.sleeper s where s.lane = _lane order by random() limit _most + 1) s;
 end $law$;
 
--- One launch, the commonest case: what the statement for many below does (a test compares the two), without the machinery of sets, which
--- costs a lone call more than its three rows.
-create function fencepost.admit_one_(_org text, _id text, _name text, _lane integer, _release text, _source text, _priority integer,
-  _input text, _contract jsonb, _on_lost text, _claim_ms bigint, _delay_ms bigint, _now timestamptz) returns bigint[] language plpgsql volatile as $law$
-declare v_policy record; v_rid bigint; v_turn integer; v_bound bigint; v_later timestamptz := _now + _delay_ms * interval '1 ms';
-begin
-  select p.priority, p.claim_ms, exists (select from fencepost.sleeper s where s.lane = _lane) as asleep into v_policy
-    from fencepost.policy p where p.source = coalesce(_source, 'api');
-  if not found or fencepost.good_names_(_org, _id, _name) is not true then return '{}'; end if;
-  v_turn := coalesce(_priority, v_policy.priority);
-  v_bound := coalesce(_claim_ms, v_policy.claim_ms);
-  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
-  values (_org, _id, 'workflow', _name, _lane, _release, coalesce(_source, 'api'), v_turn, _input, coalesce(_contract, '{}'), coalesce(_on_lost, 'replay'),
-          gen_random_uuid(), _now)
-  on conflict (org, id) do nothing returning rid into v_rid;
-  if v_rid is null then return '{}'; end if;
-  insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
-  values (v_rid, _lane, _org, 'queued', v_turn, _now, _now - v_turn * interval '60 s', case when _delay_ms > 0 then v_later end,
-          case when v_bound >= 0 then coalesce(v_later, _now) + v_bound * interval '1 ms' end, 1, coalesce(_on_lost, 'replay'));
-  insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, _now, 'run.admitted');
-  if v_policy.asleep then perform fencepost.rouse_(_lane, 1); end if;
-  return array[v_rid];
-end $law$;
-
 -- Answers: created · replayed · recovered · conflict (then `stored` is the launch on record) · refused.
--- Workflows only; a plan comes with its steps (admit_plan, 70). An array that is empty says null of every launch.
-create function fencepost.admit_runs(_orgs text[], _ids text[], _names text[], _lanes integer[], _releases text[],
-  _sources text[], _priorities integer[], _inputs text[], _contracts jsonb[], _on_losts text[], _claim_mss bigint[],
-  _delay_mss bigint[], _repair boolean, _patience_ms integer)
-returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
+-- Workflows only; a plan comes with its steps (admit_plan, 70). `_patience_ms` null: in the caller's own transaction, with its settings.
+create function fencepost.admit_launch(_org text, _id text, _name text, _lane integer, _release text, _input text, _source text,
+  _priority integer, _on_lost text, _claim_ms bigint, _delay_ms bigint, _contract jsonb, _repair boolean, _patience_ms integer,
+  out rid bigint, out answer text, out repair_needed boolean, out stored jsonb) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_fixed bigint[] := '{}'; v_asleep boolean; v_was text;
+declare v_now timestamptz := fencepost.now_(); v_turn integer; v_later timestamptz; v_until timestamptz; v_asleep boolean; v_was text;
 begin
   if _patience_ms is not null then          -- (an assignment runs no query)
     v_was := set_config('lock_timeout', _patience_ms::text, true);
     if current_setting('synchronous_commit') = 'off' then v_was := set_config('synchronous_commit', 'on', true); end if;
   end if;
-  if cardinality(_ids) = 1 then
-    v_new := fencepost.admit_one_(_orgs[1], _ids[1], _names[1], _lanes[1], _releases[1], _sources[1], _priorities[1], _inputs[1],
-      _contracts[1], _on_losts[1], _claim_mss[1], _delay_mss[1], v_now);
-    if v_new <> '{}' then
-      ord := 1; rid := v_new[1]; answer := 'created'; repair_needed := false; return next; return;
-    end if;
-  else
-    -- An id that is taken uses up the number that was drawn for it. `(… in …) is true` is a look into a hash: no CTE may be joined with
-    -- another, for both seem to hold one row and n times n are compared; and so they are by `any (array …)`.
-    with i as materialized (
-        select nextval('fencepost.run_rid_seq') as rid, s.* from (
-          select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + i.delay_ms * interval '1 ms' as later
-            from unnest(_orgs, _ids, _names, _lanes, _releases, _sources, _priorities, _inputs, _contracts, _on_losts, _claim_mss, _delay_mss)
-                 with ordinality as i(org, id, name, lane, release, source, priority, input, contract, on_lost, claim_ms, delay_ms, ord)
-            cross join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p
-           where fencepost.good_names_(i.org, i.id, i.name)
-           order by i.org collate "C", i.id collate "C", i.ord) s),
-      r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
-            overriding system value
-            select i.rid, i.org, i.id, 'workflow', i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
-                   coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i
-            on conflict (org, id) do nothing
-            returning rid),
-      n as materialized (select i.* from i where (i.rid in (select r.rid from r)) is true),
-      t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
-            select n.rid, n.lane, n.org, 'queued', n.turn, v_now, v_now - n.turn * interval '60 s', case when n.delay_ms > 0 then n.later end,
-                   case when n.bound >= 0 then coalesce(n.later, v_now) + n.bound * interval '1 ms' end, 1, coalesce(n.on_lost, 'replay') from n),
-      e as (insert into fencepost.event (rid, seq, at, type) select n.rid, 1, v_now, 'run.admitted' from n)
-    select coalesce(array_agg(n.rid order by n.ord), '{}'), exists (select from fencepost.sleeper s where s.lane = any (_lanes)) into v_new, v_asleep from n;
-    if v_asleep and v_new <> '{}' then
-      perform fencepost.rouse_(l.lane, least(l.n, 16)::integer) from (select l.lane, count(*) as n from unnest(_lanes) l(lane) group by l.lane) l;
-    end if;
-  end if;
-  if _repair then
-    v_fixed := fencepost.reenter_(_orgs, _ids, v_now);
-  end if;
-  if cardinality(v_new) = cardinality(_ids) then
-    return query select n.ord::integer, n.rid, 'created'::text, false, null::jsonb from unnest(v_new) with ordinality as n(rid, ord);
+  -- (All in one query: an expression of its own costs a statement half of what a query does.)
+  select coalesce(_priority, p.priority), i.later, case when i.bound >= 0 then coalesce(i.later, v_now) + i.bound * interval '1 ms' end,
+         exists (select from fencepost.sleeper s where s.lane = _lane)
+    into v_turn, v_later, v_until, v_asleep
+    from fencepost.policy p
+    cross join lateral (select coalesce(_claim_ms, p.claim_ms) as bound, v_now + nullif(greatest(_delay_ms, 0), 0) * interval '1 ms' as later) i
+   where p.source = coalesce(_source, 'api') and fencepost.good_names_(_org, _id, _name);
+  if not found then answer := 'refused'; return; end if;
+  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
+  values (_org, _id, 'workflow', _name, _lane, _release, coalesce(_source, 'api'), v_turn, _input, coalesce(_contract, '{}'), coalesce(_on_lost, 'replay'),
+          gen_random_uuid(), v_now)
+  on conflict (org, id) do nothing returning run.rid into rid;
+  if rid is not null then
+    insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
+    values (rid, _lane, _org, 'queued', v_turn, v_now, v_now - v_turn * interval '60 s', v_later, v_until, 1, coalesce(_on_lost, 'replay'));
+    if v_asleep then perform fencepost.rouse_(_lane, 1); end if;
+    answer := 'created'; repair_needed := false;
     return;
   end if;
   -- A younger snapshot: it sees whom ON CONFLICT met.
-  return query
-    select i.ord::integer, x.rid,
-           case when x.rid is null then 'refused'
-                when x.rid = any (v_new) and i.ord = (select min(j.ord) from unnest(_orgs, _ids) with ordinality j(org, id, ord) where j.org = i.org and j.id = i.id)
-                  then 'created'
-                when x.kind <> 'workflow' or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}') then 'conflict'
-                when x.rid = any (v_fixed) then 'recovered'
-                else 'replayed' end,
-           x.rid is not null and not x.entered,
-           case when x.kind <> 'workflow' or x.name <> i.name or x.input::jsonb <> i.input::jsonb or x.contract <> coalesce(i.contract, '{}')
-                then jsonb_build_object('kind', x.kind, 'name', x.name, 'input', x.input::jsonb, 'contract', x.contract) end
-      from unnest(_orgs, _ids, _names, _inputs, _contracts) with ordinality as i(org, id, name, input, contract, ord)
-      left join lateral (
-        select x.rid, x.kind, x.name, x.input, x.contract,
-               x.rid = any (v_new) or exists (select from fencepost.task t where t.rid = x.rid)
-                 or exists (select from fencepost.outcome o where o.rid = x.rid) as entered
-          from fencepost.run x where x.org = i.org and x.id = i.id limit 1) x on true
-     order by i.ord;
+  select x.rid, case when y.same then 'replayed' else 'conflict' end,
+         not exists (select from fencepost.task t where t.rid = x.rid) and not exists (select from fencepost.outcome o where o.rid = x.rid),
+         case when not y.same then jsonb_build_object('kind', x.kind, 'name', x.name, 'input', x.input::jsonb, 'contract', x.contract) end
+    into rid, answer, repair_needed, stored
+    from fencepost.run x
+    cross join lateral (select x.kind = 'workflow' and x.name = _name and x.input::jsonb = _input::jsonb and x.contract = coalesce(_contract, '{}') as same) y
+   where x.org = _org and x.id = _id;
+  if not found then
+    raise exception 'run % was forgotten while it was admitted again: ask again', quote_literal(_id) using errcode = '40001';
+  end if;
+  if _repair and repair_needed and answer = 'replayed' and fencepost.reenter_(rid, v_now) then
+    answer := 'recovered'; repair_needed := false;
+  end if;
+end $law$;
+
+-- Many, in one commit; each has the answer it would have alone. An array that is empty says null of every launch.
+create function fencepost.admit_launches(_orgs text[], _ids text[], _names text[], _lanes integer[], _releases text[],
+  _inputs text[], _sources text[], _priorities integer[], _on_losts text[], _claim_mss bigint[], _delay_mss bigint[], _contracts jsonb[],
+  _repair boolean, _patience_ms integer)
+returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
+#variable_conflict use_column
+declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_asleep boolean; v_was text;
+begin
+  v_was := set_config('lock_timeout', _patience_ms::text, true);
+  if current_setting('synchronous_commit') = 'off' then v_was := set_config('synchronous_commit', 'on', true); end if;
+  -- As if all of them were new and good, which is the commonest case: to look at each id first, and to enter it on trial, costs a launch
+  -- a sixth more. No CTE is joined with another: both seem to hold one row, and n times n are compared.
+  begin
+    with i as materialized (
+        select nextval('fencepost.run_rid_seq') as rid, s.* from (
+          select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + i.delay_ms * interval '1 ms' as later
+            from unnest(_orgs, _ids, _names, _lanes, _releases, _inputs, _sources, _priorities, _on_losts, _claim_mss, _delay_mss, _contracts)
+                 with ordinality as i(org, id, name, lane, release, input, source, priority, on_lost, claim_ms, delay_ms, contract, ord)
+            left join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p on true
+           order by i.org collate "C", i.id collate "C") s),
+      r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
+            overriding system value
+            select i.rid, i.org, i.id, 'workflow', i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
+                   coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i),
+      t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
+            select i.rid, i.lane, i.org, 'queued', i.turn, v_now, v_now - i.turn * interval '60 s', case when i.delay_ms > 0 then i.later end,
+                   case when i.bound >= 0 then coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1, coalesce(i.on_lost, 'replay') from i)
+    select array_agg(i.rid order by i.ord), exists (select from fencepost.sleeper s where s.lane = any (_lanes)) into v_new, v_asleep from i;
+  exception when unique_violation or check_violation or not_null_violation then
+    -- An id that is taken, a name that is none, a source that has no policy: each by itself, in the same order.
+    return query
+      select i.ord::integer, a.rid, a.answer, a.repair_needed, a.stored
+        from (select i.ord from unnest(_orgs, _ids) with ordinality as i(org, id, ord) order by i.org collate "C", i.id collate "C", i.ord) i
+       cross join lateral fencepost.admit_launch(_orgs[i.ord], _ids[i.ord], _names[i.ord], _lanes[i.ord], _releases[i.ord], _inputs[i.ord], _sources[i.ord],
+                     _priorities[i.ord], _on_losts[i.ord], _claim_mss[i.ord], _delay_mss[i.ord], _contracts[i.ord], _repair, _patience_ms) a
+       order by i.ord;
+    return;
+  end;
+  if v_asleep then
+    perform fencepost.rouse_(l.lane, least(l.n, 16)::integer) from (select l.lane, count(*) as n from unnest(_lanes) l(lane) group by l.lane) l;
+  end if;
+  return query select n.ord::integer, n.rid, 'created'::text, false, null::jsonb from unnest(v_new) with ordinality as n(rid, ord);
 end $law$;
 
 create function fencepost.good_name_(_name text) returns boolean language sql immutable as $law$
   select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
 $law$;
 
--- 30.5. The entry continues the numbers and the sequence that the run's history already used.
-create function fencepost.reenter_(_orgs text[], _ids text[], _now timestamptz) returns bigint[] language plpgsql volatile as $law$
-declare v_run record; v_seq integer; v_fixed bigint[] := '{}';
+-- 30.5. The entry continues the numbers and the sequence that the run's history already used. False: somebody else was first.
+create function fencepost.reenter_(_rid bigint, _now timestamptz) returns boolean language plpgsql volatile as $law$
+declare v_run fencepost.run; v_seq integer;
 begin
-  for v_run in
-    select r.* from unnest(_orgs, _ids) as i(org, id) cross join lateral (select r.* from fencepost.run r where r.org = i.org and r.id = i.id limit 1) r
-     where not exists (select from fencepost.task t where t.rid = r.rid) and not exists (select from fencepost.outcome o where o.rid = r.rid)
-     order by r.rid
-  loop
-    select greatest(1, coalesce((select max(e.seq) from fencepost.event e where e.rid = v_run.rid), 0),
-                       coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0),
-                       coalesce((select max(greatest(w.seq, w.opened_seq)) from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v_run.rid), 0)) + 1
-      into v_seq;
-    insert into fencepost.task (rid, lane, org, state, park, opaque, priority, ready_at, turn_at, number, seq, on_lost, parent)
-    values (v_run.rid, v_run.lane, v_run.org, case v_run.kind when 'plan' then 'parked' else 'queued' end, case v_run.kind when 'plan' then 'plan' end,
-            v_run.kind = 'step', v_run.priority, _now, _now - v_run.priority * interval '60 s',
-            coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
-    on conflict do nothing;
-    if found then
-      insert into fencepost.event (rid, seq, at, type) values (v_run.rid, v_seq, _now, 'run.recovered');
-      v_fixed := v_fixed || v_run.rid;
-    end if;
-  end loop;
-  return v_fixed;
+  select r.* into v_run from fencepost.run r where r.rid = _rid;
+  select greatest(1, coalesce((select max(e.seq) from fencepost.event e where e.rid = v_run.rid), 0),
+                     coalesce((select max(greatest(b.seq, b.opened_seq)) from fencepost.boundary b where b.rid = v_run.rid), 0),
+                     coalesce((select max(greatest(w.seq, w.opened_seq)) from fencepost.map m join fencepost.row w on w.mid = m.mid where m.rid = v_run.rid), 0)) + 1
+    into v_seq;
+  insert into fencepost.task (rid, lane, org, state, park, opaque, priority, ready_at, turn_at, number, seq, on_lost, parent)
+  values (v_run.rid, v_run.lane, v_run.org, case v_run.kind when 'plan' then 'parked' else 'queued' end, case v_run.kind when 'plan' then 'plan' end,
+          v_run.kind = 'step', v_run.priority, _now, _now - v_run.priority * interval '60 s',
+          coalesce((select max(a.number) from fencepost.attempt a where a.rid = v_run.rid), 0), v_seq, v_run.on_lost, v_run.parent)
+  on conflict do nothing;
+  if not found then return false; end if;
+  insert into fencepost.event (rid, seq, at, type) values (v_run.rid, v_seq, _now, 'run.recovered');
+  return true;
 end $law$;
 
 -- For SQL callers, in their own transaction: the same words as Python's `app.start`. A release that was never registered
@@ -736,9 +729,8 @@ begin
       hint = 'choose another release id; `fencepost lanes list` shows who has which lane';
   end if;
   select a.answer, a.stored into v_answer, v_stored
-    from fencepost.admit_runs(array[org], array[v_id], array[name], array[v_lane], array[release], array[source],
-           array[priority], array[input::text], '{}', array[on_lost], array[-1::bigint], '{}', false, null) a;
-  if v_answer is null or v_answer = 'refused' then
+    from fencepost.admit_launch(org, v_id, name, v_lane, release, input::text, source, priority, on_lost, -1, null, null, false, null) a;
+  if v_answer = 'refused' then
     raise exception 'a run needs a name, an id and an organisation of 1 to 200 characters without control characters, and a known source'
       using errcode = '22023';
   end if;
@@ -834,7 +826,6 @@ begin
           select i.rid, i.status, i.output, i.error, i.number, i.tries, i.fence, i.seq, _now from i),
     a as (insert into fencepost.attempt (rid, number, fence, holder, claimed_at, ended_at, ended, begun, reason)
           select i.rid, i.number, i.fence, i.holder, i.claimed_at, _now, _ended, i.begun, i.status from i where i.fence is not null),
-    e as (insert into fencepost.event (rid, seq, at, type, number) select i.rid, i.seq, _now, 'run.' || i.status, nullif(i.number, 0) from i),
     l as (insert into fencepost.late (rid, kind, name, ordinal, fence, ok, value, at)
           select i.rid, 'run', 'result', 1, i.fence, i.brought = 'completed', i.value, _now from i
            where i.cancelling and i.fence is not null and i.brought in ('completed', 'failed') and _ended = 'finished'),
@@ -914,7 +905,12 @@ create type fencepost.held_ as (
 create function fencepost.hold_(_rids bigint[], _fences uuid[], _also bigint[]) returns fencepost.held_[] language plpgsql volatile as $law$
 declare v_locked bigint[]; v_want bigint[] := _rids || _also; v_missed boolean := false;
 begin
-  if _rids[1] = all (_rids) then          -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
+  if cardinality(v_want) = 1 then         -- one item, the commonest case: a row that is locked is read as whoever held it left it
+    return coalesce((
+      select array[row(1, t.rid, case when t.fence is null or t.fence is distinct from _fences[1] then 'stale' else 'held' end,
+                       t.state, t.number, t.seq, t.holder, t.claimed_at, t.begun, t.parent, t.losses)::fencepost.held_]
+        from fencepost.task t where t.rid = _rids[1] for no key update), array[row(1, _rids[1], 'stale', null, null, null, null, null, null, null, null)::fencepost.held_]);
+  elsif _rids[1] = all (_rids) then       -- one run, so waiting delays no neighbour: the rows of a map keep each other's company
     perform from fencepost.task t where t.rid = any (v_want) order by t.rid for no key update;
     v_locked := v_want;
   else
@@ -1325,8 +1321,22 @@ create function fencepost.mark_steps(_rids bigint[], _fences uuid[], _names text
   _repeatables boolean[], _timeout_mss bigint[], _agains boolean[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); v_seq integer;
 begin
+  if cardinality(_rids) = 1 and v_held[1].how = 'held' and v_held[1].state = 'running' then     -- (as in keep_steps)
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, opened_seq, number, fence, hash, repeatable, until, at, opened_at)
+    values (_rids[1], 'step', _names[1], _ordinals[1], 'marked', v_held[1].seq + 1, v_held[1].number, _fences[1], _hashes[1], _repeatables[1],
+            v_now + _timeout_mss[1] * interval '1 ms', v_now, v_now)
+    on conflict (rid, kind, name, ordinal) do update
+       set state = 'marked', opened_seq = excluded.opened_seq, seq = null, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+           repeatable = excluded.repeatable, until = excluded.until, value = null, loose = false, at = excluded.at, opened_at = excluded.opened_at
+     where b.state in ('set_aside', 'again') or (b.state = 'marked' and b.fence <> _fences[1] and _agains[1])
+    returning b.opened_seq into v_seq;
+    if found then
+      update fencepost.task t set seq = v_seq where t.rid = _rids[1];
+      return query select 1, 'marked'; return;
+    end if;
+  end if;
   return query
   with ok as materialized (
       select i.*, b.state as was, b.fence as marked_by,
@@ -1363,8 +1373,22 @@ create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text
   _repeatables boolean[], _oks boolean[], _values text[])
 returns table (ord integer, answer text, seq integer, state text, value text) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}');
+declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); v_seq integer;
 begin
+  if cardinality(_rids) = 1 and v_held[1].how = 'held' then     -- one step that is new, the commonest case, without the machinery of sets
+    insert into fencepost.boundary as b (rid, kind, name, ordinal, state, seq, number, fence, hash, repeatable, value, at)
+    values (_rids[1], _kinds[1], _names[1], _ordinals[1], case when _oks[1] then 'kept' else 'failed' end, v_held[1].seq + 1, v_held[1].number, _fences[1], _hashes[1],
+            _repeatables[1], _values[1], v_now)
+    on conflict (rid, kind, name, ordinal) do update
+       set state = excluded.state, seq = excluded.seq, number = excluded.number, fence = excluded.fence, hash = excluded.hash,
+           value = excluded.value, until = null, loose = false, at = excluded.at
+     where b.state in ('marked', 'set_aside', 'again', 'open')
+    returning b.seq into v_seq;
+    if found then
+      update fencepost.task t set losses = 0, seq = v_seq where t.rid = _rids[1];
+      return query select 1, 'kept', v_seq, null::text, null::text; return;
+    end if;
+  end if;
   return query
   with ok as materialized (
       select i.*, b.state as was, b.seq as was_seq, b.value as was_value,
@@ -1798,7 +1822,6 @@ begin
     else
       insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent)
       values (v_child, v_run.lane, v_run.org, 'queued', v_priority, v_now, v_now - v_priority * interval '60 s', 1, coalesce(_on_losts[h.ord], 'replay'), h.rid);
-      insert into fencepost.event (rid, seq, at, type) values (v_child, 1, v_now, 'run.admitted');
       perform fencepost.rouse_(v_run.lane, 1);
     end if;
     update fencepost.task t set seq = t.seq + 1, losses = 0 where t.rid = h.rid returning t.seq into v_seq;
@@ -2225,8 +2248,7 @@ begin
        cross join lateral (select c.* from fencepost.run c where c.rid = v.rid limit 1) c
        cross join lateral (select s.ctid as place from fencepost.step s where s.rid = _rid and s.no = v.no limit 1) s),
     t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent, opaque)
-          select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c),
-    e as (insert into fencepost.event (rid, seq, at, type) select c.rid, 1, _now, 'run.admitted' from c)
+          select c.rid, r.lane, r.org, 'queued', v_priority, _now, _now - v_priority * interval '60 s', 1, c.on_lost, _rid, c.kind = 'step' from c)
   update fencepost.step s
      set state = 'running', needs = 0, try = s.try + 1, child = c.rid, started_at = coalesce(s.started_at, _now), outcome = null, reason = null
     from c where s.ctid = c.place;
@@ -2414,7 +2436,6 @@ begin
   end if;
   insert into fencepost.task (rid, lane, org, state, park, priority, ready_at, turn_at, seq, on_lost)
   values (v_rid, _lane, _org, 'parked', 'plan', coalesce(_priority, v_policy.priority), v_now, v_now, 1, 'replay');
-  insert into fencepost.event (rid, seq, at, type) values (v_rid, 1, v_now, 'run.admitted');
   insert into fencepost.plan (rid, most, steps, open) values (v_rid, (v_plan->>'max_concurrency')::integer, v_steps,
     v_steps - (select count(*) from jsonb_array_elements(v_plan->'steps') s(spec) where (s.spec->>'initially_skipped')::boolean));
   insert into fencepost.definition (rid, no, spec) select v_rid, s.no, s.spec from jsonb_array_elements(v_plan->'steps') with ordinality as s(spec, no);
@@ -3453,8 +3474,8 @@ begin
   select string_agg(distinct c.id, ', ') into v_bad from fencepost.boundary b join fencepost.task t on t.rid = b.child join fencepost.run c on c.rid = b.child
    where b.rid = r.rid and b.kind = 'child' and b.state in ('cancelled', 'set_aside');
   if v_bad is not null then return query select 'refused', 'children of the run have not ended: ' || v_bad || ' (redrive when they have, or cancel them)'; return; end if;
-  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, key_root, submitted_at)
-  values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, r.key_root, v_now)
+  insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, contract, on_lost, origin, told, key_root, submitted_at)
+  values (_org, _new_id, r.kind, r.name, r.lane, r.release, r.source, r.priority, r.input, r.contract, r.on_lost, r.rid, jsonb_build_object('origin', _id, 'by', _by), r.key_root, v_now)
   on conflict (org, id) do nothing returning rid into v_rid;
   if v_rid is null then
     return query select case when x.origin = r.rid then 'replayed' else 'refused' end, case when x.origin is distinct from r.rid then 'the new id is taken by another launch' end
@@ -3492,7 +3513,6 @@ begin
   get diagnostics v_n = row_count;
   insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost)
   values (v_rid, r.lane, _org, 'queued', r.priority, v_now, v_now - r.priority * interval '60 s', v_seq + v_n, r.on_lost);
-  insert into fencepost.event (rid, seq, at, type, data) values (v_rid, 1, v_now, 'run.admitted', jsonb_build_object('origin', _id, 'by', _by));
   perform fencepost.settle_(v_rid, v_now);
   perform fencepost.rouse_(r.lane, 1);
   return query select 'created', null::text;
@@ -3507,9 +3527,17 @@ end $law$;
 --        00.16  SQL null is told apart from JSON null: `output` is null, or text
 -- OWNS   the views of the reader role; reads everything
 
+-- One writer per fact: a run's own row tells that it was admitted, and its outcome's how it ended.
+create view fencepost.transition as
+  select r.rid, 1 as seq, r.submitted_at as at, 'run.admitted' as type, null::integer as number, r.told as data, r.tx from fencepost.run r
+  union all
+  select e.rid, e.seq, e.at, e.type, e.number, e.data, e.tx from fencepost.event e
+  union all
+  select o.rid, o.seq, o.ended_at, 'run.' || o.status, nullif(o.number, 0), null, o.tx from fencepost.outcome o;
+
 -- Without the rows of maps: there may be a million of them.
 create view fencepost.ledger_of_runs as
-  select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.event e
+  select e.rid, e.seq, e.at, e.type, e.number, e.data from fencepost.transition e
   union all
   select b.rid, b.opened_seq, coalesce(b.opened_at, b.at),
          case b.kind when 'step' then 'step.marked' when 'map' then 'map.opened' when 'child' then 'child.started' else 'wait.armed' end,
@@ -3618,7 +3646,7 @@ $law$;
 create function fencepost.read_outbox(_tx bigint, _rid bigint, _seq integer, _limit integer)
 returns table (tx bigint, rid bigint, seq integer, org text, run_id text, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
   select e.tx, e.rid, e.seq, r.org, r.id, e.at, e.type, e.number, e.data
-    from fencepost.event e join fencepost.run r on r.rid = e.rid
+    from fencepost.transition e join fencepost.run r on r.rid = e.rid
    where e.tx >= _tx and (e.tx, e.rid, e.seq) > (_tx, _rid, _seq) and e.tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
    order by e.tx, e.rid, e.seq limit least(_limit, 10000)
 $law$;
