@@ -32,7 +32,7 @@ async def read(db: Database, doc: dict[str, Any]) -> Timeline:
         page = await ledger.read_events(db, doc["org"], doc["run_id"], after=after, limit=PAGE)
         # The mark of a row does not keep its instant, so it has no place in the picture.
         events += [event for event in page if event.type != "row.marked"]
-        if len(page) < PAGE:
+        if not page:
             return timeline.read(doc, events)
         after = page[-1].seq
     return timeline.read(doc, events, whole=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Out = TypeVar("Out")
 
 ENDS: Final = frozenset({"run.completed", "run.failed", "run.cancelled"})
-PAGE: Final = 1000
+PAGE: Final = 10_000  # events: every page looks through all rows of the run's maps
 
 
 class Handle(Generic[Out]):

@@ -108,11 +108,18 @@ returns table (run_id text, org text, kind text, name text, status text, attempt
 $law$;
 
 create function fencepost.read_events(_org text, _id text, _after integer, _limit integer)
-returns table (seq integer, at timestamptz, type text, number integer, data jsonb) language sql stable as $law$
-  -- The run is looked up first: as a join its number would not reach the branches of the view, which then read every run's rows.
-  select l.seq, l.at, l.type, l.number, l.data from fencepost.ledger l
-   where l.rid = (select r.rid from fencepost.run r where r.org = _org and r.id = _id) and l.seq > _after order by l.seq limit least(_limit, 10000)
-$law$;
+returns table (seq integer, at timestamptz, type text, number integer, data jsonb) language plpgsql stable as $law$
+#variable_conflict use_column
+-- The run is looked up first: as a join its number would not reach the branches of the view, which then read every run's rows.
+declare v_most integer := least(_limit, 10000); v_rid bigint := (select r.rid from fencepost.run r where r.org = _org and r.id = _id);
+begin
+  -- There are no gaps, so a page is the next numbers, and of a million rows only its own are written out. Where there is one all the same
+  -- (history that was restored in part), the page is looked for behind it.
+  return query select l.seq, l.at, l.type, l.number, l.data from fencepost.ledger l where l.rid = v_rid and l.seq > _after and l.seq <= _after::bigint + v_most order by l.seq;
+  if not found then
+    return query select l.seq, l.at, l.type, l.number, l.data from fencepost.ledger l where l.rid = v_rid and l.seq > _after order by l.seq limit v_most;
+  end if;
+end $law$;
 
 -- The same without what became of a map's rows, for whoever follows a run and not each of its rows.
 create function fencepost.read_run_events(_org text, _id text, _after integer, _limit integer)
