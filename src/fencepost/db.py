@@ -245,7 +245,7 @@ class Database:
 
 
 class Borrowed:
-    """A connection for as long as the block lasts. (A class, for every statement goes through it: a generator costs it 3 us more.)"""
+    """A connection for as long as the block lasts. (A class, for every statement goes through it: a generator costs three times as much.)"""
 
     __slots__ = ("_acquire", "_connection", "_release")
 
