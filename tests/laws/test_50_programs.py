@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fencepost import App, Arrived, Context, Found, Mapped, StepFailed, StepOutcomeUnknown, TimedOut
@@ -293,6 +293,7 @@ async def test_a_random_program_sees_the_same_on_every_replay_and_gives_the_same
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(op=programs("risky", "risky", "risky", "risky"), every=st.integers(1, 3))
+@example(op=Op("lock", 0, (Op("risky", 0), Op("child", 0))), every=1)  # who holds the lock is held until the other asks
 @pytest.mark.timeout(600)
 async def test_a_program_that_catches_unknowns_sees_the_same_once_it_has_gone_on_from_there(
     db: Database, op: Op, every: int

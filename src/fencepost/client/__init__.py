@@ -103,7 +103,7 @@ class Client:
 
         `bounded` False: the claim bound of the source does not apply, as inside a transaction (30.7, 30.8).
         """
-        run_id = id if id is not None else f"{workflow.name[:160]}-{secrets.token_hex(16)}"
+        run_id = id if id is not None else _new_id(workflow)
         judge_words(run_id, org, source)
         bounded = bounded and conn is None
         launch = await self._launch(workflow, text, run_id, org, source, priority, delay, bounded=bounded)
@@ -124,7 +124,7 @@ class Client:
         admitted all the same, and the first refusal is raised: repeat the call with the same ids. Raises as `start` does.
         """
         texts = [as_given(value, workflow.input_type) for value in inputs]
-        names = list(ids) if ids is not None else [f"{workflow.name[:160]}-{secrets.token_hex(16)}" for _ in texts]
+        names = list(ids) if ids is not None else [_new_id(workflow) for _ in texts]
         if len(names) != len(texts):
             raise LaunchRefused(f"{len(texts)} inputs need as many ids, not {len(names)}")
         for name in names:
@@ -217,6 +217,10 @@ class Client:
                 raise LaunchConflict(launch.id, answer.differs)
             case _:
                 raise LaunchRefused(f"the database refused the id, organisation or name of run {launch.id!r}")
+
+
+def _new_id(workflow: Workflow[Any, Any]) -> str:
+    return f"{workflow.name[:160]}-{secrets.token_hex(16)}"
 
 
 def _batches(launches: Sequence[Launch]) -> Iterable[list[Launch]]:

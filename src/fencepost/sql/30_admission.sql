@@ -90,7 +90,7 @@ begin
   v_was := set_config('lock_timeout', _patience_ms::text, true);
   if current_setting('synchronous_commit') = 'off' then v_was := set_config('synchronous_commit', 'on', true); end if;
   -- As if all of them were new and good, which is the commonest case: to look at each id first, and to enter it on trial, costs a launch
-  -- a sixth more. No CTE is joined with another: both seem to hold one row, and n times n are compared.
+  -- an eighth more. No CTE is joined with another: both seem to hold one row, and n times n are compared.
   begin
     with i as materialized (
         select nextval('fencepost.run_rid_seq') as rid, s.* from (

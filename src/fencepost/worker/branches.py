@@ -66,6 +66,22 @@ _PARENTS: Final[dict[types.CodeType, Callable[[dict[str, Any]], _Awaited]]] = {
 }
 
 
+# Where asyncio waits for whoever holds a lock, and where for anybody, a thread perhaps.
+_LOCKS: Final = frozenset({_code(asyncio.Lock.acquire), _code(asyncio.Semaphore.acquire)})
+_MEETINGS: Final = frozenset(
+    map(
+        _code,
+        (
+            asyncio.Condition.wait,
+            asyncio.Event.wait,
+            asyncio.Queue[Any].get,
+            asyncio.Queue[Any].put,
+            asyncio.Queue[Any].join,
+        ),
+    )
+)
+
+
 def _waiter(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
     return getattr(task, "_fut_waiter", None)
 
@@ -183,6 +199,11 @@ class Branches:
     def at_rest(self) -> bool:
         """Nothing of the code runs in the coming turn of the loop."""
         return all(task in self.inside or is_blocked(task) for task in self.all)
+
+    def is_locked(self) -> bool:
+        """One branch at least stands at a lock, and every other waits, stands at one too, or at an event or a queue."""
+        stands = [{code for code, _ in _frames(task)} for task in self.all if not self.waits(task)]
+        return all(codes & (_LOCKS | _MEETINGS) for codes in stands) and any(codes & _LOCKS for codes in stands)
 
     def all_wait(self) -> bool:
         """Every branch waits. One that does not is looked at again when what it awaits has ended: it may wait then."""

@@ -110,27 +110,41 @@ class Leg:
         """Run the code until it ends or the leg is over; every branch has ended then.
 
         Code that was told Unknown and recorded more replays only if it is told so again; code that let it leave the workflow
-        sees what an operator resolved since. Which of the two it was, the history says: it fits, or it does not.
+        sees what an operator resolved since. Which of the two it was, the history says: it fits, or it does not. A way in which branches
+        wait for each other's locks is left for the other, and taken for good where that does not fit.
         """
+        left: list[Key] | None = []  # where a way led nowhere and the other was tried; None: that did not fit
         while True:
-            main = await self._run_code(recorded, text)
+            main = await self._run_code(recorded, text, may_be_stuck=left is not None)
             engine = self.engine
             assert engine is not None
-            if engine.live or engine.over is None or engine.over[0] != "unfit":
+            if engine.live or engine.over is None or engine.over[0] not in ("unfit", "stuck"):
                 return main
-            last = {r.name: r.key for r in engine.history if r.is_told}
-            undecided = [key for key in last.values() if key not in self.tells]
-            if not undecided:
+            undecided = self._undecided(engine)
+            if undecided:
+                if left is not None and engine.over[0] == "stuck":
+                    left.append(undecided[0])
+                self.tells[undecided[0]] = undecided[0] not in self.told
+            elif left:
+                self.tells |= {key: not self.tells[key] for key in left}
+                left = None
+            else:
                 return main
-            self.tells[undecided[0]] = undecided[0] not in self.told
             for one in recorded:
                 one.asked = False
 
-    async def _run_code(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
+    def _undecided(self, engine: Engine) -> list[Key]:
+        """What earlier attempts were told last of each unknown outcome, and of which no way was chosen yet."""
+        last = {r.name: r.key for r in engine.history if r.is_told}
+        return [key for key in last.values() if key not in self.tells]
+
+    async def _run_code(self, recorded: list[Recorded], text: str | None, *, may_be_stuck: bool) -> asyncio.Task[Any]:
         engine = self.engine = Engine(recorded, self.face.loop)
         keeping = Keeping(self, engine)
         waits = self.waits = Waits(keeping)
         engine.on_rest, engine.restless = waits.rest, waits.restless
+        if may_be_stuck:
+            engine.may_be_stuck = lambda: bool(self._undecided(engine))
         self.met_unknown = False
         self.told.clear()
         context = Context(self, keeping, waits)

@@ -18,74 +18,20 @@ import heapq
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as Variables
 from contextvars import Token, copy_context
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from fencepost import limits, notes
 from fencepost.worker.branches import Branches
 from fencepost.worker.history import Key, Recorded
 from fencepost.worker.tasks import _engine, branch_context, current
+from fencepost.worker.turns import AtBoundary, Calling, Turn
 
 QUIET_TURNS: Final = 3  # of the loop, with nothing runnable: a callback between two futures is seen in one of them
 REFUSALS_MAX: Final = 100  # code that swallows the end of its leg more often than this is left waiting
 
 
-@dataclass(slots=True)
-class Turn:
-    """A branch that waits for its place in the order of results."""
-
-    seq: int
-    future: asyncio.Future[None]
-    task: asyncio.Task[Any]
-
-    def __lt__(self, other: Turn) -> bool:
-        return self.seq < other.seq
-
-
 def _never() -> bool:
     return False
-
-
-class AtBoundary:
-    """A branch's time at a boundary.
-
-    A branch that was cancelled there leaves with CancelledError, also where a step's code swallowed the cancellation: so it
-    does on a replay, where no code of the step is there to swallow it.
-    """
-
-    __slots__ = ("_before", "_engine", "_task")
-
-    def __init__(self, engine: Engine) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._engine = engine
-        self._task = task
-        self._before = task.cancelling()
-
-    def __enter__(self) -> None:
-        self._engine.inside.add(self._task)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._engine.inside.discard(self._task)
-        self._engine.stir()
-        if self._task.cancelling() > self._before and not isinstance(error, asyncio.CancelledError):
-            raise asyncio.CancelledError from error
-
-
-class Calling:
-    """The time of one call."""
-
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        self._engine.calls += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.calls -= 1
-        self._engine.stir()
 
 
 class Engine:
@@ -109,6 +55,9 @@ class Engine:
         self.passed: asyncio.Future[None] = self.loop.create_future()  # its code has ended, or the leg is over
         self.restless: Callable[[], bool] = _never  # whether `on_rest` has anything to do
         self.on_rest: Callable[[bool], None] | None = None  # live, at rest, nothing to give: (every branch waits)
+        self.may_be_stuck: Callable[[], bool] = (
+            _never  # whether the history could be tried another way, where this one leads nowhere
+        )
         self._counts: dict[tuple[str, str], int] = {}
         self._asked: list[Key] = []  # in order, for the report of a history that does not fit
         self._waiting: dict[Key, Turn] = {}  # recorded results that were asked for
@@ -243,7 +192,7 @@ class Engine:
         """The pass is over and judged. What points in a circle is cut, so that no collector must come for it."""
         self.over = self.over or ("ended", None)
         self.main = self.on_rest = None
-        self.restless = _never
+        self.restless = self.may_be_stuck = _never
         self.code.close()
 
     def break_off(self, problem: Exception) -> None:
@@ -364,7 +313,7 @@ class Engine:
             if head.asked:  # its branch was cancelled before its turn, on the first pass as well
                 self.place += 1
                 continue
-            if self._preparing or not self.code.all_wait():
+            if not self._may_judge():
                 return  # a branch runs, or is about to be given what was passed over: it may still ask
             if not head.loose:
                 self.end_unfit(
@@ -374,7 +323,7 @@ class Engine:
             self.place += 1
         missing = self.unasked()
         if missing is not None:
-            if not self._preparing and self.code.all_wait():
+            if self._may_judge():
                 self.end_unfit(
                     f"{missing.words()} is recorded ({missing.state}), and the code, with every branch waiting, has not asked for it"
                 )
@@ -385,6 +334,18 @@ class Engine:
             if not turn.future.done():
                 turn.future.set_result(None)
         self.stir()
+
+    def _may_judge(self) -> bool:
+        """Every branch waits. Branches that wait for each other's locks, while one of them is held, wait for good: that is no judgement of
+        the code (law 60.11), but where the history has another way it is tried.
+        """
+        if self._preparing:
+            return False
+        if self.code.all_wait():
+            return True
+        if self.may_be_stuck() and self.code.is_locked():
+            self.end("stuck")
+        return False
 
     def _give(self, turn: Turn) -> bool:
         """True when the code got it; False when its branch had gone."""

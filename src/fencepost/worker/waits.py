@@ -11,7 +11,7 @@ from fencepost.suspension import Armed, Here, Parked, Resolved, Wait
 from fencepost.words import Cancelling, Stale
 from fencepost.worker.history import Key, Recorded
 from fencepost.worker.keeping import Keeping
-from fencepost.worker.replay import Turn
+from fencepost.worker.turns import Turn
 
 KINDS: Final = frozenset({"sleep", "signal", "child"})
 
