@@ -98,11 +98,13 @@ async def test_a_type_that_is_not_of_the_list_cannot_be_written_nor_a_place_twic
     db: Database, admin: asyncpg.Connection
 ) -> None:
     """90.1 Closed by constraint; (run, sequence) is the key that consumers are idempotent by."""
-    rid = await admit_one(db)
+    rid = (await running(db)).fence.rid
     insert = "insert into fencepost.event (rid, seq, at, type) values ($1, $2, now(), $3)"
-    for seq, hoped in ((2, "run.hoped"), (1, "run.woken")):  # the first is told by the run's own row
+    for seq, hoped in ((3, "run.hoped"), (1, "run.woken")):  # the first place is the run's own row's
         with pytest.raises(asyncpg.CheckViolationError):
             await admin.execute(insert, rid, seq, hoped)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await admin.execute(insert, rid, 2, "run.woken")
 
 
 async def test_heartbeats_are_not_events(db: Database, admin: asyncpg.Connection, clock: Clock) -> None:

@@ -157,5 +157,12 @@ MUTANTS = [
         "  unique (rid, seq, tx)",
         ("test_90_ledger.py::test_a_type_that_is_not_of_the_list_cannot_be_written_nor_a_place_twice",),
     ),
+    Mutant(
+        "the first place in the ledger is the run's",
+        SHAPES,
+        "check (fencepost.is_event_(type) and seq > 1)",
+        "check (fencepost.is_event_(type))",
+        ("test_90_ledger.py::test_a_type_that_is_not_of_the_list_cannot_be_written_nor_a_place_twice",),
+    ),
     *(Mutant(guard, SHAPES, text, instead, RECORD) for guard, (text, instead) in RECORDS.items()),
 ]
