@@ -129,3 +129,42 @@ async def test_a_wait_armed_before_a_declared_retry_is_answered_when_it_is_asked
         go.set()
         assert await task == "completed"
     assert await driver.output(run) == [2, 1]
+
+
+@pytest.mark.parametrize("permits", [1, 2])
+async def test_a_retry_within_a_lock_asks_the_failure_again_though_others_stand_at_the_lock(
+    driver: Driver, app: App, permits: int
+) -> None:
+    """50.10, 60.11 Who failed holds the lock and is held until replay is done; what the others kept may stay unasked until then."""
+    ran: list[str] = []
+
+    @app.step(repeatable=True)
+    async def flaky(n: int) -> int:
+        ran.append(f"flaky {n}")
+        if len(ran) <= permits:
+            raise OSError("not yet")
+        return n
+
+    @app.step(repeatable=True)
+    async def good(n: int) -> int:
+        ran.append(f"good {n}")
+        return n
+
+    @app.workflow(retry=Retry(5, on=(StepFailed,), delay=0))
+    async def flow(ctx: Context) -> list[int]:
+        lock = asyncio.Semaphore(permits)
+
+        async def one(n: int) -> int:
+            async with lock:
+                return await ctx.step(flaky if n < permits else good, n)
+
+        found = await asyncio.gather(*map(one, range(4)), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return [each for each in found if isinstance(each, int)]
+
+    run = await driver.start(flow)
+    await driver.run_until(run)
+    assert await driver.output(run) == [0, 1, 2, 3]
+    assert sorted(ran) == sorted(f"{'flaky' if n < permits else 'good'} {n}" for n in [*range(permits), *range(4)])

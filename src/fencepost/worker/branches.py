@@ -68,17 +68,9 @@ _PARENTS: Final[dict[types.CodeType, Callable[[dict[str, Any]], _Awaited]]] = {
 
 # Where asyncio waits for whoever holds a lock, and where for anybody, a thread perhaps.
 _LOCKS: Final = frozenset({_code(asyncio.Lock.acquire), _code(asyncio.Semaphore.acquire)})
+_QUEUE: Final = asyncio.Queue[Any]
 _MEETINGS: Final = frozenset(
-    map(
-        _code,
-        (
-            asyncio.Condition.wait,
-            asyncio.Event.wait,
-            asyncio.Queue[Any].get,
-            asyncio.Queue[Any].put,
-            asyncio.Queue[Any].join,
-        ),
-    )
+    map(_code, (asyncio.Condition.wait, asyncio.Event.wait, _QUEUE.get, _QUEUE.put, _QUEUE.join))
 )
 
 

@@ -55,9 +55,7 @@ class Engine:
         self.passed: asyncio.Future[None] = self.loop.create_future()  # its code has ended, or the leg is over
         self.restless: Callable[[], bool] = _never  # whether `on_rest` has anything to do
         self.on_rest: Callable[[bool], None] | None = None  # live, at rest, nothing to give: (every branch waits)
-        self.may_be_stuck: Callable[[], bool] = (
-            _never  # whether the history could be tried another way, where this one leads nowhere
-        )
+        self.may_be_stuck: Callable[[], bool] = _never  # whether the history can be read another way
         self._counts: dict[tuple[str, str], int] = {}
         self._asked: list[Key] = []  # in order, for the report of a history that does not fit
         self._waiting: dict[Key, Turn] = {}  # recorded results that were asked for
@@ -313,18 +311,18 @@ class Engine:
             if head.asked:  # its branch was cancelled before its turn, on the first pass as well
                 self.place += 1
                 continue
-            if not self._may_judge():
+            if not self._stands_still():
                 return  # a branch runs, or is about to be given what was passed over: it may still ask
             if not head.loose:
-                self.end_unfit(
+                self._does_not_fit(
                     f"the history's next result is {head.words()}, and the code, with every branch waiting, has not asked for it"
                 )
                 return
             self.place += 1
         missing = self.unasked()
         if missing is not None:
-            if self._may_judge():
-                self.end_unfit(
+            if self._stands_still():
+                self._does_not_fit(
                     f"{missing.words()} is recorded ({missing.state}), and the code, with every branch waiting, has not asked for it"
                 )
             return
@@ -335,17 +333,16 @@ class Engine:
                 turn.future.set_result(None)
         self.stir()
 
-    def _may_judge(self) -> bool:
-        """Every branch waits. Branches that wait for each other's locks, while one of them is held, wait for good: that is no judgement of
-        the code (law 60.11), but where the history has another way it is tried.
-        """
-        if self._preparing:
-            return False
+    def _stands_still(self) -> bool:
+        """Every branch waits, or stands at a lock: whoever has that waits too, so nothing more is asked while he is held."""
+        return not self._preparing and (self.code.all_wait() or self.code.is_locked())
+
+    def _does_not_fit(self, why: str) -> None:
+        """Code is judged only when every branch waits (law 60.11); where the history can be read another way, that is tried before."""
         if self.code.all_wait():
-            return True
-        if self.may_be_stuck() and self.code.is_locked():
+            self.end_unfit(why)
+        elif self.may_be_stuck():
             self.end("stuck")
-        return False
 
     def _give(self, turn: Turn) -> bool:
         """True when the code got it; False when its branch had gone."""
