@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fencepost import admission, attempts, ledger, words
+from fencepost import admission, attempts, ledger, steps, words
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.explain import waits as waits_of
@@ -20,6 +20,7 @@ from fencepost.explain import words as explained
 from fencepost.ledger import Outboxed
 from fencepost.testing import Clock
 from fencepost.words import Fence
+from tests.reads import reads_of
 from tests.support import admit_one, claim_all, claim_one, lane_of, launch, look, new_holder, tables
 from tests.support_runs import (
     arm,
@@ -267,6 +268,27 @@ async def test_a_watch_resumes_from_any_sequence_and_misses_and_repeats_nothing(
     await finish(db, claimed.fence)
     (last,) = await ledger.read_events(db, "default", "it", after=12)
     assert (last.seq, last.type) == (13, "run.completed")
+
+
+async def test_whoever_waits_at_the_end_of_a_map_does_not_read_its_rows_again_and_again(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """90.2 The run's last number says that there is nothing more, while it lives and after its end."""
+    claimed = await running(db, "it")
+    keys = [f"k{n}" for n in range(500)]
+    opened = await steps.open_map(
+        db, claimed.fence, "m", 1, hash="h", start=0, keys=keys, inputs=keys, repeatable=True, whole=True
+    )
+    assert isinstance(opened, steps.OpenMap)
+    for index in range(3):
+        await steps.keep_row(db, claimed.fence, opened.mid, index, "kept", "1")
+    for last in ("row.kept", "run.completed"):
+        events = await ledger.read_events(db, "default", "it", after=0)
+        assert events[-1].type == last
+        read, rows = await reads_of(admin, "read_events", "default", "it", events[-1].seq, 100)
+        assert rows == []
+        assert read < 20, read
+        await finish(db, claimed.fence)
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])

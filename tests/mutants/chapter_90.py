@@ -72,6 +72,13 @@ MUTANTS = [
         2,
     ),
     Mutant(
+        "a watch at the end reads no rows",
+        LEDGER,
+        "if _after >= coalesce((select o.seq",
+        "if false and _after >= coalesce((select o.seq",
+        ("test_90_ledger.py::test_whoever_waits_at_the_end_of_a_map_does_not_read_its_rows_again_and_again",),
+    ),
+    Mutant(
         "a watch passes over a gap",
         LEDGER,
         "and l.seq > _after order by l.seq limit v_most",
