@@ -613,7 +613,7 @@ begin
     v_was := set_config('lock_timeout', _patience_ms::text, true);
     if current_setting('synchronous_commit') = 'off' then v_was := set_config('synchronous_commit', 'on', true); end if;
   end if;
-  -- (All in one query: an expression of its own costs a statement half of what a query does.)
+  -- (One query instead of an expression each: every expression is made ready anew in every transaction.)
   select coalesce(_priority, p.priority), i.later, case when i.bound >= 0 then coalesce(i.later, v_now) + i.bound * interval '1 ms' end,
          exists (select from fencepost.sleeper s where s.lane = _lane)
     into v_turn, v_later, v_until, v_asleep
@@ -663,7 +663,7 @@ begin
   begin
     with i as materialized (
         select nextval('fencepost.run_rid_seq') as rid, s.* from (
-          select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + i.delay_ms * interval '1 ms' as later
+          select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + nullif(greatest(i.delay_ms, 0), 0) * interval '1 ms' as later
             from unnest(_orgs, _ids, _names, _lanes, _releases, _inputs, _sources, _priorities, _on_losts, _claim_mss, _delay_mss, _contracts)
                  with ordinality as i(org, id, name, lane, release, input, source, priority, on_lost, claim_ms, delay_ms, contract, ord)
             left join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p on true
@@ -673,7 +673,7 @@ begin
             select i.rid, i.org, i.id, 'workflow', i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
                    coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i),
       t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
-            select i.rid, i.lane, i.org, 'queued', i.turn, v_now, v_now - i.turn * interval '60 s', case when i.delay_ms > 0 then i.later end,
+            select i.rid, i.lane, i.org, 'queued', i.turn, v_now, v_now - i.turn * interval '60 s', i.later,
                    case when i.bound >= 0 then coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1, coalesce(i.on_lost, 'replay') from i)
     select array_agg(i.rid order by i.ord), exists (select from fencepost.sleeper s where s.lane = any (_lanes)) into v_new, v_asleep from i;
   exception when unique_violation or check_violation or not_null_violation then
