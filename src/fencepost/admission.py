@@ -12,6 +12,7 @@ import asyncpg
 
 from fencepost import limits
 from fencepost.db import Database
+from fencepost.errors import DatabaseUnavailable
 from fencepost.hot import Record, columns
 from fencepost.words import OnLost, Source
 
@@ -70,8 +71,9 @@ async def admit(db: Database, launches: Sequence[Launch], *, repair: bool = Fals
     if len(launches) > 1:
         try:
             return await admit_together(db, launches, repair=repair)
-        except Exception:  # noqa: S110 - each learns for itself what is wrong with its own
-            pass
+        except Exception as error:
+            if not goes_apart(error, len(launches)):
+                raise
     return await asyncio.gather(*(admit_alone(db, launch, repair=repair) for launch in launches))
 
 
@@ -91,6 +93,14 @@ async def admit_together(db: Database, launches: Sequence[Launch], *, repair: bo
         "admit_launches", *columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=limits.TOGETHER_PATIENCE_SECONDS
     )  # fmt: skip
     return [_answer(launch, row) for launch, row in zip(launches, rows, strict=True)]
+
+
+def goes_apart(error: Exception, launches: int) -> bool:
+    """Whether each of so many launches is asked alone, and learns for itself what is wrong with its own: it was weather (a twin that is not
+    committed yet), or something of one of several. A broken law is no launch's fault, and is not asked again.
+    """
+    own = isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError)
+    return isinstance(error, DatabaseUnavailable) or (own and launches > 1)
 
 
 async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch) -> Admission:

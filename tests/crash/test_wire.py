@@ -232,19 +232,40 @@ async def test_weather_at_any_statement_of_a_launch_is_ridden_out(
 async def test_what_asking_again_cannot_mend_is_said_at_once(state: str, proxy: Proxy, through: Client) -> None:
     """B93"""
     plan = proxy.plan(Plan("admit_launch", 1, f"error:{state}"))
-    again = proxy.plan(Plan("admit_launch", 1, f"error:{state}"))  # a launch of a batch is asked once more, alone
     with pytest.raises(asyncpg.PostgresError) as caught:
         await through.start(code.straight, id="one")
     assert caught.value.sqlstate == state
     assert plan.done.is_set()
-    assert again.done.is_set()
 
 
-async def test_a_broken_law_is_a_broken_law_through_the_wire(proxy: Proxy, through: Client) -> None:
-    proxy.plan(Plan("admit_launch", 1, "error:LW001"))
+async def test_what_is_wrong_with_one_of_a_batch_is_said_of_that_one(proxy: Proxy, through: Client) -> None:
+    """00.13, B93 The others are asked alone, and admitted."""
+    plan = proxy.plan(Plan("admit_launches", 1, "error:22023"))
+    own = proxy.plan(Plan("admit_launch", 2, "error:22023"))
+    found = await asyncio.gather(
+        *(through.start(code.straight, id=f"it {n}") for n in range(3)), return_exceptions=True
+    )
+    assert plan.done.is_set()
+    assert own.done.is_set()
+    assert [getattr(one, "sqlstate", "admitted") for one in found].count("22023") == 1
+
+
+async def test_a_broken_law_is_a_broken_law_through_the_wire(
+    proxy: Proxy, through: Client, admin: asyncpg.Connection
+) -> None:
+    """Of one launch, of launches that left together and of a batch: nothing is asked again, for it is no launch's fault."""
     proxy.plan(Plan("admit_launch", 1, "error:LW001"))
     with pytest.raises(BrokenLaw):
         await through.start(code.straight, id="one")
+    proxy.plan(Plan("admit_launches", 1, "error:LW001"))
+    found = await asyncio.gather(
+        *(through.start(code.straight, id=f"it {n}") for n in range(3)), return_exceptions=True
+    )
+    assert [type(one) for one in found] == [BrokenLaw] * 3
+    proxy.plan(Plan("admit_launches", 1, "error:LW001"))
+    with pytest.raises(BrokenLaw):
+        await through.start_many(code.straight, [None, None], ids=["x", "y"])
+    assert await admin.fetchval("select count(*) from fencepost.run") == 0
 
 
 @pytest.mark.timeout(300)

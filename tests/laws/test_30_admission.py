@@ -316,7 +316,8 @@ async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
     lane = await lane_of(db)
     shapes: list[dict[str, Any]] = [
         {}, {"source": None}, {"source": "cron"}, {"source": "nobody"}, {"source": "api", "claim_ms": -1}, {"claim_ms": 5000},
-        {"priority": 7}, {"delay_ms": 60_000}, {"source": "api", "delay_ms": 60_000}, {"delay_ms": 0}, {"source": "api", "delay_ms": -5}, {"on_lost": "ask"},
+        {"priority": 7}, {"delay_ms": 60_000}, {"source": "api", "delay_ms": 60_000}, {"delay_ms": 0}, {"on_lost": "ask"},
+        {"source": "api", "delay_ms": -5},
         {"contract": '{"edition": 2}'}, {"name": " "}, {"org": "acme"}, {"name": "x" * 201}, {"org": "a\tb"},
     ]  # fmt: skip
     alone = [

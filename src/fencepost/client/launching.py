@@ -147,20 +147,24 @@ class Desk:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, batch: list[_Waiting]) -> None:
-        answers: list[Admission] | None = None
+        answers: list[Admission] = []
+        problem: Exception | None = None
         try:
             answers = await admission.admit_together(self._db, [waiting.launch for waiting in batch])
         except asyncio.CancelledError:
             for waiting in batch:
                 _refuse(waiting, DatabaseUnavailable(_CLOSED))
             raise
-        except Exception:
-            answers = None  # each learns for itself what is wrong with its own
+        except Exception as error:
+            problem = error
         finally:
             self._send_next()
-        if answers is None:
+        if problem is not None:
             for waiting in batch:
-                self._spawn(self._alone(waiting))
+                if admission.goes_apart(problem, len(batch)):
+                    self._spawn(self._alone(waiting))
+                else:
+                    _refuse(waiting, problem)
             return
         for waiting, answer in zip(batch, answers, strict=True):
             if not waiting.answer.done():
