@@ -37,6 +37,14 @@ OF_MANY = {
         "when unique_violation or check_violation or",
         "when unique_violation or",
     ),
+    "a negative delay of many is none": (
+        "nullif(greatest(i.delay_ms, 0), 0)",
+        "nullif(i.delay_ms, 0)",
+    ),
+    "a negative delay of one is none": (
+        "nullif(greatest(_delay_ms, 0), 0)",
+        "nullif(_delay_ms, 0)",
+    ),
     "an unknown source of many sends each by itself": (
         " or not_null_violation then",
         " then",
