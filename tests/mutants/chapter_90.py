@@ -8,7 +8,7 @@ OUTBOX = (
     "test_90_ledger.py::test_a_cursor_never_passes_a_transaction_that_is_still_open",
     "test_90_ledger.py::test_a_consumer_of_the_outbox_misses_and_repeats_nothing",
 )
-WATCH = ("test_90_ledger.py::test_a_watch_resumes_from_any_sequence_and_misses_and_repeats_nothing",)
+WATCH = ("test_90_watch.py::test_a_watch_resumes_from_any_sequence_and_misses_and_repeats_nothing",)
 PROGRESS = ("test_90_ledger.py::test_progress_waits_for_nobody_and_is_no_transition",)
 REFERRED = ("test_95_retention.py::test_what_something_alive_refers_to_stays",)
 OLD = ("test_95_retention.py::test_only_terminal_rows_older_than_the_policy_go",)
@@ -76,14 +76,14 @@ MUTANTS = [
         LEDGER,
         "if _after >= coalesce((select o.seq",
         "if false and _after >= coalesce((select o.seq",
-        ("test_90_ledger.py::test_whoever_waits_at_the_end_of_a_map_does_not_read_its_rows_again_and_again",),
+        ("test_90_watch.py::test_whoever_waits_at_the_end_of_a_map_does_not_read_its_rows_again_and_again",),
     ),
     Mutant(
         "a watch passes over a gap",
         LEDGER,
         "and l.seq > _after order by l.seq limit v_most",
         "and false order by l.seq limit v_most",
-        ("test_90_ledger.py::test_a_watch_passes_over_what_a_restored_history_lacks",),
+        ("test_90_watch.py::test_a_watch_passes_over_what_a_restored_history_lacks",),
     ),
     Mutant(
         "events come in order",
