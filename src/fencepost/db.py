@@ -18,7 +18,7 @@ import asyncpg
 
 from fencepost import faults, limits
 from fencepost.errors import BrokenLaw, Busy, DatabaseUnavailable
-from fencepost.hot import HotDoor, Record
+from fencepost.hot import Coalescer, Record, hot_door
 from fencepost.schema import installed_version, judge_version, quote_ident
 from fencepost.weather import is_weather, loses_connection
 
@@ -50,7 +50,7 @@ class Database:
         self._opened = 0
         self._idle: list[asyncpg.Connection] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._hot: dict[str, HotDoor] = {}
+        self._hot: dict[str, Coalescer[tuple[Any, ...], Record]] = {}
         self._texts: dict[tuple[str, int], str] = {}
         self._ready: asyncio.Task[None] | None = None
         self._closed = False
@@ -100,7 +100,7 @@ class Database:
         """
         hot = self._hot.get(door)
         if hot is None:
-            hot = self._hot[door] = HotDoor(self.call, door)
+            hot = self._hot[door] = hot_door(self.call, door)
         return hot.ask(item, size)
 
     async def call_on(self, connection: asyncpg.Connection, door: str, *args: Any) -> list[Record]:

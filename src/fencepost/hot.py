@@ -1,4 +1,4 @@
-"""Hot doors: one statement for many callers who come at the same time (coalescing)."""
+"""One statement for many callers who come at the same time (coalescing): hot doors, and launches (client/launching.py)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from fencepost import limits
 from fencepost.errors import DatabaseUnavailable
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 _FOREVER: Final = float("inf")
 
@@ -34,109 +37,136 @@ def weight(text: str | None) -> int:
 
 
 @dataclass(slots=True)
-class _Ask:
-    item: tuple[Any, ...]
+class _Ask(Generic[Item, Answer]):
+    item: Item
     bytes: int
-    future: asyncio.Future[Record]
+    future: asyncio.Future[Answer]
 
 
-class HotDoor:
-    """Coalescing without waiting: idle, a call goes out at once; while one is in flight later callers gather and leave together.
+class Coalescer(Generic[Item, Answer]):
+    """Coalescing without waiting: idle, an item goes out at once; while one batch is in flight later ones gather and leave together.
 
-    The next batch is sent before the callers of the last one are woken: client and server work at the same time. A batch that
-    meets an error which is not weather is asked again item by item, so that a poison item fails alone; an item that is answered
-    `again` (its row is locked elsewhere) is asked alone, where it may wait.
+    The next batch is sent before the callers of the last one go on: client and server work at the same time. What `together` does not
+    answer (None), and each item of a batch whose error `goes_apart(error, items)`, is asked `alone`, for as long as that answers None:
+    so that one item's wait or fault is nobody else's (law 00.13). A caller who goes away takes back what has not been sent, no more.
     """
 
-    __slots__ = ("_busy", "_call", "_door", "_kicked", "_loop", "_queue", "_tasks")
+    __slots__ = ("_alone", "_apart", "_flying", "_goes_apart", "_loop", "_queue", "_sender", "_together")
 
-    def __init__(self, call: Callable[..., Awaitable[list[Record]]], door: str) -> None:
-        self._call = call
-        self._door = door
-        self._loop = asyncio.get_running_loop()  # asked once: every asking is a system call before Python 3.12
-        self._queue: deque[_Ask] = deque()
-        self._busy = False
-        self._kicked = False
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(
+        self,
+        together: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | None]]],
+        alone: Callable[[Item], Awaitable[Answer | None]],
+        goes_apart: Callable[[Exception, int], bool],
+    ) -> None:
+        self._together = together
+        self._alone = alone
+        self._goes_apart = goes_apart
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: deque[_Ask[Item, Answer]] = deque()
+        self._flying: list[_Ask[Item, Answer]] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._apart: dict[asyncio.Task[None], _Ask[Item, Answer]] = {}
 
-    def ask(self, item: tuple[Any, ...], size: int) -> asyncio.Future[Record]:
-        future: asyncio.Future[Record] = self._loop.create_future()
+    def ask(self, item: Item, size: int) -> asyncio.Future[Answer]:
+        """An item's answer, or the error it meets alone. `size`: bytes of its payload."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()  # once: every asking is a system call before Python 3.12
+        future: asyncio.Future[Answer] = loop.create_future()
         self._queue.append(_Ask(item, size, future))
-        if not self._busy and not self._kicked:
-            self._kicked = True
-            self._loop.call_soon(self._kick)
+        if self._sender is None:
+            self._sender = loop.create_task(
+                self._send_all()
+            )  # it begins in the loop's next turn: who comes in this one comes along
         return future
 
-    def stop(self) -> None:
-        for task in self._tasks:
+    def stop(self, error: Exception | None = None) -> None:
+        """End what is under way. Its callers meet the error; without one they are cancelled."""
+        asks = [*self._flying, *self._queue, *self._apart.values()]
+        tasks = [*self._apart, *([self._sender] if self._sender is not None else [])]
+        self._queue.clear()
+        self._flying, self._sender = [], None
+        for ask in asks:
+            if error is None:
+                ask.future.cancel()
+            elif not ask.future.done():
+                ask.future.set_exception(error)
+        for task in tasks:
             task.cancel()
 
-    def _kick(self) -> None:
-        self._kicked = False
-        if self._busy or not self._queue:
-            return
-        batch: list[_Ask] = []
+    async def _send_all(self) -> None:
+        try:
+            while self._gather():
+                batch = self._flying
+                answers: Sequence[Answer | None] = [None] * len(batch)
+                error: Exception | None = None
+                try:
+                    answers = await self._together([ask.item for ask in batch])
+                except Exception as caught:
+                    error = caught
+                self._tell(batch, answers, error)
+        except asyncio.CancelledError:
+            self.stop()  # (by the end of the loop: who stopped us has told everybody)
+            raise
+        self._sender = None
+
+    def _gather(self) -> bool:
+        """Take the next batch off the queue."""
+        self._flying = []
         size = 0
-        while self._queue and len(batch) < limits.COALESCE_ITEMS_MAX:
+        while self._queue and len(self._flying) < limits.COALESCE_ITEMS_MAX:
             head = self._queue[0]
-            if batch and size + head.bytes > limits.COALESCE_BYTES_MAX:
+            if self._flying and size + head.bytes > limits.COALESCE_BYTES_MAX:
                 break
             self._queue.popleft()
             if not head.future.done():  # its caller went away before it was sent
-                batch.append(head)
+                self._flying.append(head)
                 size += head.bytes
-        if batch:
-            self._busy = True
-            self._start(self._run(batch))
+        return bool(self._flying)
 
-    def _start(self, coroutine: Any) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _send(self, batch: list[_Ask]) -> dict[int, Record]:
-        rows = await self._call(self._door, *columns(ask.item for ask in batch), patience=_FOREVER)
-        return {row["ord"]: row for row in rows}
-
-    async def _run(self, batch: list[_Ask]) -> None:
-        rows: dict[int, Record] = {}
-        error: BaseException | None = None
-        try:
-            rows = await self._send(batch)
-        except asyncio.CancelledError:
-            for ask in batch:
-                ask.future.cancel()
-            raise
-        except BaseException as caught:
-            error = caught
-        self._busy = False
-        self._kick()
-        self._loop.call_soon(self._wake, batch, rows, error)
-
-    def _wake(self, batch: list[_Ask], rows: dict[int, Record], error: BaseException | None) -> None:
-        for place, ask in enumerate(batch, start=1):
+    def _tell(self, batch: list[_Ask[Item, Answer]], answers: Sequence[Answer | None], error: Exception | None) -> None:
+        apart = error is None or self._goes_apart(error, len(batch))
+        for ask, answer in zip(batch, answers, strict=True):
             if ask.future.done():
                 continue
-            row = rows.get(place)
-            if row is not None and row["answer"] != "again":
-                ask.future.set_result(row)
-            elif error is not None and (len(batch) == 1 or isinstance(error, DatabaseUnavailable)):
+            if answer is not None:
+                ask.future.set_result(answer)
+            elif error is not None and not apart:
                 ask.future.set_exception(error)
             else:
-                self._start(self._alone(ask))
+                task = asyncio.ensure_future(self._ask_alone(ask))
+                self._apart[task] = ask
+                task.add_done_callback(self._apart.pop)
 
-    async def _alone(self, ask: _Ask) -> None:
+    async def _ask_alone(self, ask: _Ask[Item, Answer]) -> None:
         try:
             while not ask.future.done():
-                rows = await self._send([ask])
-                row = rows.get(1)
-                if row is not None and row["answer"] != "again":
-                    if not ask.future.done():
-                        ask.future.set_result(row)
-                    return
+                answer = await self._alone(ask.item)
+                if answer is not None and not ask.future.done():
+                    ask.future.set_result(answer)
         except asyncio.CancelledError:
             ask.future.cancel()
             raise
-        except BaseException as error:
+        except Exception as error:
             if not ask.future.done():
                 ask.future.set_exception(error)
+
+
+def hot_door(call: Callable[..., Awaitable[list[Record]]], door: str) -> Coalescer[tuple[Any, ...], Record]:
+    """A set-based door for callers with one item each. An item that is answered `again` (its row is locked elsewhere) is asked alone,
+    where it may wait; a batch that meets an error which is not weather is asked again item by item, so that a poison item fails alone.
+    """
+
+    async def together(items: Sequence[tuple[Any, ...]]) -> list[Record | None]:
+        rows = await call(door, *columns(items), patience=_FOREVER)
+        found = {row["ord"]: row for row in rows if row["answer"] != "again"}
+        return [found.get(place) for place in range(1, len(items) + 1)]
+
+    async def alone(item: tuple[Any, ...]) -> Record | None:
+        return (await together([item]))[0]
+
+    def goes_apart(error: Exception, items: int) -> bool:
+        return items > 1 and not isinstance(error, DatabaseUnavailable)
+
+    return Coalescer(together, alone, goes_apart)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 import pytest
 
-from fencepost import admission, attempts, limits, terminal
+from fencepost import App, Context, admission, attempts, limits, terminal
 from fencepost.admission import Admitted, Conflict, Refused
-from fencepost.client.launching import Desk
+from fencepost.client import Client
+from fencepost.client.launching import desk
 from fencepost.db import Database
+from fencepost.errors import DatabaseUnavailable
+from fencepost.hot import Coalescer
 from fencepost.ledger import read_run
 from fencepost.words import STALE, Fence
 from tests.support import admit_one, claim_all, lane_of, launch, new_holder
 from tests.support_runs import batch, holding
+
+app = App("batches")
+
+
+@app.workflow()
+async def work(ctx: Context) -> None: ...
+
 
 NOBODY = uuid.UUID(int=4)
 
@@ -47,11 +58,11 @@ async def test_in_a_batch_what_is_wrong_with_one_item_is_nobody_elses(db: Databa
 async def test_an_item_that_cannot_be_stored_at_all_is_refused_alone(db: Database) -> None:
     """00.13 One that the database itself refuses (a priority out of range) fails for its own caller only."""
     lane = await lane_of(db)
-    desk = Desk(db)
-    good = [desk.admit(launch(lane=lane)) for _ in range(3)]
-    found = await asyncio.gather(*good, desk.admit(launch(lane=lane, priority=10**7)), return_exceptions=True)
+    counter = desk(db)
+    good = [counter.ask(launch(lane=lane), 4) for _ in range(3)]
+    found = await asyncio.gather(*good, counter.ask(launch(lane=lane, priority=10**7), 4), return_exceptions=True)
     assert [type(f) for f in found] == [Admitted, Admitted, Admitted, asyncpg.CheckViolationError]
-    desk.stop()
+    counter.stop()
 
 
 @pytest.mark.parametrize("through", ["desk", "many"])
@@ -59,11 +70,11 @@ async def test_a_twin_that_is_not_committed_elsewhere_delays_its_own_item_only(d
     """00.13 Two neighbours, before and behind it in the batch, are answered while it waits."""
     lane = await lane_of(db)
     launches = [launch(id=name, lane=lane) for name in ("before", "twin", "zebra")]
-    desk = Desk(db)
+    counter = desk(db)
     async with db.connection() as mine, mine.transaction():
         await admission.admit_on(db, mine, launch(id="twin", lane=lane))
         if through == "desk":
-            asked = [asyncio.ensure_future(desk.admit(one)) for one in launches]
+            asked = [counter.ask(one, 4) for one in launches]
             async with asyncio.timeout(10):
                 assert [(await asked[n]).how for n in (0, 2)] == ["created", "created"]
             assert not asked[1].done()
@@ -76,7 +87,7 @@ async def test_a_twin_that_is_not_committed_elsewhere_delays_its_own_item_only(d
     answer = await asyncio.wait_for(rest, 10)
     answer = answer if through == "desk" else answer[1]
     assert answer.how == "replayed"
-    desk.stop()
+    counter.stop()
 
 
 @pytest.mark.parametrize(
@@ -147,3 +158,63 @@ async def test_batches_are_bounded_in_items_and_in_bytes_measured_before(
     big = "1" * 600
     assert set(await asyncio.gather(*(terminal.finish(db, nobody, "completed", big) for _ in range(5)))) == {STALE}
     assert sent == [1] * 5, "two of 600 bytes are more than 1000"
+
+
+@pytest.mark.parametrize("error", [None, DatabaseUnavailable("closed")])
+async def test_whoever_waits_when_a_coalescer_stops_is_told(error: Exception | None) -> None:
+    """00.13 In flight, gathered behind it, and asked alone: nobody waits for an answer that nobody brings."""
+    asked: asyncio.Queue[list[str]] = asyncio.Queue()
+    never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def together(items: Sequence[str]) -> list[str | None]:
+        asked.put_nowait(list(items))
+        return [None] if items == ["alone"] else await never
+
+    async def alone(item: str) -> str | None:
+        asked.put_nowait([item, "by itself"])
+        return await never
+
+    def goes_apart(error: Exception, items: int) -> bool:
+        return False
+
+    counter = Coalescer(together, alone, goes_apart)
+    async with asyncio.timeout(5):
+        waiting = [counter.ask("alone", 5)]
+        assert [await asked.get() for _ in range(2)] == [["alone"], ["alone", "by itself"]]
+        waiting.append(counter.ask("flying", 6))
+        assert await asked.get() == ["flying"]
+        waiting.append(counter.ask("behind", 6))
+    counter.stop(error)
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(f) for f in found] == [asyncio.CancelledError if error is None else DatabaseUnavailable] * 3
+
+
+async def test_a_caller_who_goes_away_takes_back_what_was_not_sent_and_no_more(db: Database) -> None:
+    """00.13 Its neighbours have their answers; what was on its way is admitted."""
+    lane = await lane_of(db)
+    counter = desk(db)
+    first, neighbour = (counter.ask(launch(id=name, lane=lane), 4) for name in ("first", "neighbour"))
+    unsent = counter.ask(launch(id="unsent", lane=lane), 4)
+    unsent.cancel()
+    await asyncio.sleep(0)  # waits: a turn of the loop, in which the first two leave
+    behind, left = (counter.ask(launch(id=name, lane=lane), 4) for name in ("behind", "left"))
+    first.cancel()
+    left.cancel()
+    async with asyncio.timeout(10):
+        assert [(await one).how for one in (neighbour, behind)] == ["created", "created"]
+    found = [name for name in ("first", "neighbour", "unsent", "behind", "left") if await read_run(db, "default", name)]
+    assert found == ["first", "neighbour", "behind"]
+
+
+async def test_a_client_that_is_closed_tells_who_waits_for_a_launch(dsn: str) -> None:
+    """00.13 The launch may have happened: the error says to start it again with the same id."""
+    client = Client(Database(dsn))
+    await client.start(work, id="before")
+    under_way = [asyncio.ensure_future(client.start(work, id=f"n{n}")) for n in range(3)]
+    await asyncio.sleep(0)  # waits: a turn of the loop, in which they leave
+    await client.close()
+    async with asyncio.timeout(10):
+        found = await asyncio.gather(*under_way, return_exceptions=True)
+    assert {type(f) for f in found} == {DatabaseUnavailable}
+    assert all("with the same id" in str(f) for f in found)

@@ -13,9 +13,9 @@ from fencepost.admission import Admission, Admitted, Conflict, Launch
 from fencepost.authoring import Workflow, seconds
 from fencepost.client.ears import Ears
 from fencepost.client.handle import Handle
-from fencepost.client.launching import Desk, as_given, judge_words
+from fencepost.client.launching import as_given, desk, judge_words
 from fencepost.db import Database
-from fencepost.errors import LaunchConflict, LaunchRefused, RunNotFound
+from fencepost.errors import DatabaseUnavailable, LaunchConflict, LaunchRefused, RunNotFound
 from fencepost.hot import weight
 from fencepost.values import check_name
 from fencepost.words import Source
@@ -32,6 +32,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 NO_BOUND: Final = -1
+_CLOSED: Final = "the client was closed while the launch was under way: start it again with the same id"
 BOUNDED: Final = frozenset(
     {"api", "cron", "sql_listener"}
 )  # law 30.7; an installation may set others: handles of unknown runs ask
@@ -44,7 +45,7 @@ class Client:
         self.db = db
         self.release = release
         self._lane: int | None = None
-        self._desk = Desk(db)
+        self._desk = desk(db)
         self._ears = Ears(db, listen_dsn)
 
     @classmethod
@@ -64,7 +65,7 @@ class Client:
 
     async def close(self) -> None:
         """Close every connection. A launch that is under way ends in DatabaseUnavailable: start it again with the same id."""
-        self._desk.stop()
+        self._desk.stop(DatabaseUnavailable(_CLOSED))
         await self._ears.close()
         await self.db.close()
 
@@ -108,7 +109,7 @@ class Client:
         bounded = bounded and conn is None
         launch = await self._launch(workflow, text, run_id, org, source, priority, delay, bounded=bounded)
         if conn is None:
-            answer = await self._desk.admit(launch)
+            answer = await self._desk.ask(launch, weight(text))
         else:
             answer = await admission.admit_on(self.db, conn, launch)
         self._judge(launch, answer)

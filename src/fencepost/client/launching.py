@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import deque
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 import msgspec
 
-from fencepost import admission, limits
+from fencepost import admission
 from fencepost.admission import Admission, Launch
 from fencepost.authoring import Workflow
 from fencepost.db import Database
 from fencepost.decoding import Undecodable, decode, is_model
-from fencepost.errors import DatabaseUnavailable, LaunchRefused
-from fencepost.hot import weight
+from fencepost.errors import LaunchRefused
+from fencepost.hot import Coalescer
 from fencepost.values import check_name, encode
 from fencepost.words import SOURCES
 
@@ -96,104 +93,12 @@ def _as_set(model: Any, fields: dict[str, object]) -> dict[str, object]:
     return {key: _without_defaults(getattr(model, key, None), part) for key, part in fields.items() if key not in unset}
 
 
-@dataclass(slots=True)
-class _Waiting:
-    launch: Launch
-    answer: asyncio.Future[Admission]
-
-
-class Desk:
-    """Concurrent launches leave together, without waiting for company: one in flight, the next batch gathers behind it.
-
-    The next batch is sent before the callers of the last one are woken. A batch that cannot be answered together (one of its
-    launches meets a twin that is not committed yet, or cannot be stored) is asked again one by one (law 00.13).
+def desk(db: Database) -> Coalescer[Launch, Admission]:
+    """Where concurrent launches leave together. A batch that cannot be answered together (one of its launches meets a twin that is not
+    committed yet, or cannot be stored) is asked again one by one (law 00.13).
     """
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-        self._queue: deque[_Waiting] = deque()
-        self._busy = False
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def admit(self, launch: Launch) -> Admission:
-        """Admit a launch; raises what admission.admit raises of it alone."""
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(launch, loop.create_future())
-        self._queue.append(waiting)
-        if not self._busy:
-            self._busy = True
-            loop.call_soon(self._send_next)
-        return await waiting.answer
-
-    def _send_next(self) -> None:
-        batch: list[_Waiting] = []
-        size = 0
-        while self._queue and len(batch) < limits.COALESCE_ITEMS_MAX:
-            head = self._queue[0]
-            more = weight(head.launch.input)
-            if batch and size + more > limits.COALESCE_BYTES_MAX:
-                break
-            self._queue.popleft()
-            if not head.answer.done():  # its caller went away before it was sent
-                batch.append(head)
-                size += more
-        self._busy = bool(batch)
-        if batch:
-            self._spawn(self._run(batch))
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, batch: list[_Waiting]) -> None:
-        answers: list[Admission] = []
-        problem: Exception | None = None
-        try:
-            answers = await admission.admit_together(self._db, [waiting.launch for waiting in batch])
-        except asyncio.CancelledError:
-            for waiting in batch:
-                _refuse(waiting, DatabaseUnavailable(_CLOSED))
-            raise
-        except Exception as error:
-            problem = error
-        finally:
-            self._send_next()
-        if problem is not None:
-            for waiting in batch:
-                if admission.goes_apart(problem, len(batch)):
-                    self._spawn(self._alone(waiting))
-                else:
-                    _refuse(waiting, problem)
-            return
-        for waiting, answer in zip(batch, answers, strict=True):
-            if not waiting.answer.done():
-                waiting.answer.set_result(answer)
-
-    async def _alone(self, waiting: _Waiting) -> None:
-        try:
-            answer = await admission.admit_alone(self._db, waiting.launch)
-        except asyncio.CancelledError:
-            _refuse(waiting, DatabaseUnavailable(_CLOSED))
-            raise
-        except Exception as error:
-            _refuse(waiting, error)
-            return
-        if not waiting.answer.done():
-            waiting.answer.set_result(answer)
-
-    def stop(self) -> None:
-        """End what is under way; its callers are told that nobody here knows what became of it."""
-        for waiting in self._queue:
-            _refuse(waiting, DatabaseUnavailable(_CLOSED))
-        self._queue.clear()
-        for task in self._tasks:
-            task.cancel()
-
-
-_CLOSED: Final = "the client was closed while the launch was under way: start it again with the same id"
-
-
-def _refuse(waiting: _Waiting, error: Exception) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_exception(error)
+    return Coalescer(
+        lambda launches: admission.admit_together(db, launches),
+        lambda launch: admission.admit_alone(db, launch),
+        admission.goes_apart,
+    )
