@@ -280,9 +280,12 @@ class Game(Seat):
         held, at = self.zombies.pop(index)
         run, _ = self.oracle.zombies[index]
         self.oracle.release_zombie(index)
+        # The gates are for who holds the run now: a step that is repeatable may be tried again by who was put out.
+        self.world.gates = {gate: phase for gate, phase in self.world.gates.items() if gate[0] != run.tag}
         if at in self.world.standing:
             self.world.standing[at].set()
-        assert await self._rest(held, run), "a holder that was put out began another step"
+        assert await self._rest(held, run), "a holder that was put out stands at a gate"
+        self.world.gates = dict(self.oracle.gates)
         assert held.task.result() in {"stale", "cancelled", "stopped"}, held.task.result()
 
     async def on_advance(self, seconds: float) -> None:

@@ -204,12 +204,12 @@ class Engine:
         self.end("unfit", {"code": code, "message": why, "recorded": recorded[-200:], "asked": asked[-200:]})
 
     def unasked(self) -> Recorded | None:
-        """A recorded boundary that must be asked for and was not."""
+        """A recorded boundary that must be asked for and was not. One that is to be run again tells the code nothing."""
         return next(
             (
                 r
                 for r in self.recorded.values()
-                if not r.asked and not r.loose and r.state not in ("set_aside", "cancelled")
+                if not r.asked and not r.loose and r.state not in ("set_aside", "cancelled", "again")
             ),
             None,
         )
