@@ -61,8 +61,10 @@ def arm(
     return Wait(kind, name, ordinal, ms, hash)
 
 
-async def wait(db: Database, fence: Fence, *waits: Wait, known: int = 0, park: bool = True) -> Any:
-    return await suspension.wait(db, fence, waits, known_seq=known, park=park)
+async def wait(
+    db: Database, fence: Fence, *waits: Wait, known: int = 0, park: bool = True, said: str | None = None
+) -> Any:
+    return await suspension.wait(db, fence, waits, known_seq=known, park=park, said=said)
 
 
 async def send(

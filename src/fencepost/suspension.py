@@ -75,14 +75,17 @@ SignalAnswer = Literal["sent", "repeated", "full", "ended", "unknown_run", "refu
 
 
 async def wait(
-    db: Database, fence: Fence, waits: Sequence[Wait], *, known_seq: int, park: bool
+    db: Database, fence: Fence, waits: Sequence[Wait], *, known_seq: int, park: bool, said: str | None = None
 ) -> Here | Armed | Parked | Stale | Cancelling:
     """Arm what is new, cancel what lost, look for all of them under the run's lock, and park if asked and nothing is here.
 
     `waits`: those to arm or cancel (armed before: harmless). `known_seq`: the newest sequence among wait results the leg has been told.
+    `said`: its newest progress, if it was not shown yet: parked, it is.
     Source: park_attempts, laws 60.1, 60.2, 60.5, 60.11.
     """
-    row = await db.ask("park_attempts", fence.rid, fence.fence, msgspec.json.encode(waits).decode(), known_seq, park)
+    row = await db.ask(
+        "park_attempts", fence.rid, fence.fence, msgspec.json.encode(waits).decode(), known_seq, park, said
+    )
     match row["answer"]:
         case "here":
             found: list[list[Any]] = msgspec.json.decode(row["resolved"])

@@ -100,7 +100,7 @@ async def test_a_twin_that_is_not_committed_elsewhere_delays_its_own_item_only(d
         ("keep_steps", ("step", "s", 1, "", True, True, "1"), "kept"),
         (
             "park_attempts",
-            ('[{"op":"arm","kind":"signal","name":"x","ordinal":1,"ms":null,"hash":""}]', 0, True),
+            ('[{"op":"arm","kind":"signal","name":"x","ordinal":1,"ms":null,"hash":""}]', 0, True, None),
             "parked",
         ),
         ("finish_attempts", ("completed", "1", None, None, None), "committed"),

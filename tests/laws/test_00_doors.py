@@ -116,7 +116,7 @@ async def test_what_a_caller_can_meet_is_an_answer(db: Database, admin: asyncpg.
         "mark_steps": (([rid], [NOBODY], ["s"], [1], [""], [True], none, [False]), "stale"),
         "note_progress": (([rid], [NOBODY], ["x"]), 0),
         "open_map": ((rid, NOBODY, "m", 1, "", 0, ["k"], ["1"], True, True), "stale"),
-        "park_attempts": (([rid], [NOBODY], ["[]"], [0], [True]), "stale"),
+        "park_attempts": (([rid], [NOBODY], ["[]"], [0], [True], [None]), "stale"),
         "peek_shared": ((rid, "s", 1), None),
         "read_events": (("o", "r", 0, 10), None),
         "read_input": ((rid,), None),

@@ -154,7 +154,7 @@ async def test_a_stale_a_replayed_and_a_refused_item_change_nothing(
         "finish_attempts": ("completed", "1", None, None, None),
         "mark_steps": ("s", 1, "", False, None, False),
         "keep_steps": ("step", "s", 1, "", True, True, "1"),
-        "park_attempts": ("[]", 0, True),
+        "park_attempts": ("[]", 0, True, None),
     }
     for door, item in asked.items():
         rows = await batch(db, door, (claimed.fence.rid, wrong, *item))

@@ -18,8 +18,9 @@ from fencepost.errors import BrokenLaw
 from fencepost.explain import waits as waits_of
 from fencepost.explain import words as explained
 from fencepost.ledger import Outboxed
+from fencepost.suspension import Armed, Here, Parked
 from fencepost.testing import Clock
-from fencepost.words import Fence
+from fencepost.words import STALE, Fence
 from tests.support import admit_one, claim_all, claim_one, lane_of, launch, look, new_holder, tables
 from tests.support_runs import (
     arm,
@@ -261,6 +262,26 @@ async def test_progress_waits_for_nobody_and_is_no_transition(
     assert await look(admin, mine.fence.rid, "progress") == "three quarters"
     assert await look(admin, other.fence.rid, "progress") is None
     assert await tables(admin, without=("task",)) == before
+
+
+async def test_a_leg_that_parks_leaves_its_last_word_behind_and_nothing_that_is_dead_does(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """90.3 It travels with the park, for the fence is dead then; a park without one leaves what is shown."""
+    first = await running(db)
+    rid = first.fence.rid
+    assert await wait(db, first.fence, arm("signal"), said="half", park=False) == Armed(None)
+    assert await look(admin, rid, "progress") is None
+    assert await wait(db, first.fence, arm("signal"), said="half") == Parked()
+    assert await look(admin, rid, "progress") == "half"
+    assert await wait(db, first.fence, arm("signal"), said="a dead fence's") == Parked(), "its own park, asked again"
+    await send(db, first.id)
+    second = await claim_one(db, await new_holder(db))
+    assert await wait(db, Fence(rid, 2, uuid.uuid4()), arm("signal", "other"), said="nobody's") is STALE
+    assert isinstance(await wait(db, second.fence, arm("signal", "other"), said="later"), Here)
+    assert await look(admin, rid, "progress") == "half"
+    assert await wait(db, second.fence, arm("signal", "other"), known=2**31 - 1) == Parked()
+    assert await look(admin, rid, "progress") == "half"
 
 
 # 90.4

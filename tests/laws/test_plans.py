@@ -86,7 +86,9 @@ class Line:
         half = size // 2
         waits = json.dumps([{"kind": "signal", "name": "go", "ordinal": 1, "ms": None, "hash": "h", "op": "arm"}])
         early = ([*who[0][:half]], [*who[1][:half]])
-        parked = await self.door("park_attempts", *early, [waits] * half, [2**31 - 1] * half, [True] * half, size=half)
+        parked = await self.door(
+            "park_attempts", *early, [waits] * half, [2**31 - 1] * half, [True] * half, [None] * half, size=half
+        )
         assert {r["answer"] for r in parked} == {"parked"}, parked
         ids = [r["id"] for r in claimed[:half]]
         sent = await self.door(

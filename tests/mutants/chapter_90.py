@@ -201,6 +201,20 @@ MUTANTS = [
         ("test_schema.py::test_the_worker_role_acts_through_doors_only",),
     ),
     Mutant(
+        "who parks shows its last word",
+        "60_suspension.sql",
+        "progress = coalesce(_saids[h.ord], t.progress), ",
+        "",
+        ("test_90_ledger.py::test_a_leg_that_parks_leaves_its_last_word_behind_and_nothing_that_is_dead_does",),
+    ),
+    Mutant(
+        "who parks without a word leaves what is shown",
+        "60_suspension.sql",
+        "progress = coalesce(_saids[h.ord], t.progress), ",
+        "progress = _saids[h.ord], ",
+        ("test_90_ledger.py::test_a_leg_that_parks_leaves_its_last_word_behind_and_nothing_that_is_dead_does",),
+    ),
+    Mutant(
         "a look-up goes by its index whatever the planner believes",
         "99_grants.sql",
         "set enable_seqscan = off set jit = off ",

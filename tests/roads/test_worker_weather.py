@@ -50,6 +50,21 @@ async def endless(ctx: Context) -> None:
     await ctx.step(wait_for_ever)
 
 
+@app.step(repeatable=True)
+async def until_its_word_is_on_its_way() -> None:
+    await on_its_way.wait()
+
+
+on_its_way = asyncio.Event()
+
+
+@app.workflow()
+async def asks_a_person(ctx: Context) -> None:
+    ctx.progress(1, 2, "asks a person")
+    await ctx.step(until_its_word_is_on_its_way)
+    await ctx.wait_for("verdict", str)
+
+
 @app.workflow(on_lost="ask")
 async def careful(ctx: Context, word: str) -> str:
     return await ctx.step(count, word)
@@ -304,6 +319,25 @@ async def test_90_3_progress_is_shown_and_starts_nothing_in_the_leg(
             said = await until_row(lambda: admin.fetchval("select progress from fencepost.task"), "its word")
             assert '"done":3' in str(said)
             worker.stop("stopped")
+
+
+@pytest.mark.parametrize("word", ["has not left yet", "is on its way"])
+async def test_90_3_who_parks_shows_what_its_code_said_last(
+    worker_dsn: str, db: Database, admin: asyncpg.Connection, word: str
+) -> None:
+    """A run says what it waits for, and rests: its words leave once a second, and its fence is dead by then."""
+    run = await admit_one(db, name="asks_a_person")
+    on_its_way.clear()
+    with pause_at("statement.before", when=lambda facts: facts["door"] == "note_progress") as pause:
+        async with working(worker_dsn):
+            if word == "is on its way":
+                await pause.reached()
+            on_its_way.set()
+            await until_row(
+                lambda: admin.fetchval("select true from fencepost.task where state = 'parked'"), "its rest"
+            )
+            pause.release()
+            assert '"asks a person"' in str(await look(admin, run, "progress"))
 
 
 async def test_40_2_one_run_and_its_descendants_only(worker_dsn: str, db: Database, admin: asyncpg.Connection) -> None:

@@ -15,10 +15,11 @@
 -- LOCKS  run rows ascending (hold_)
 
 -- One item is a leg's present waits: a JSON list of {op: arm|cancel, kind: sleep|signal, name, ordinal, ms, hash}. Children are armed by
--- start_children. `_known` is the newest sequence among wait results that the leg has been told.
+-- start_children. `_known` is the newest sequence among wait results that the leg has been told; `_said`, its newest progress that was not
+-- shown yet, is shown while the run rests.
 -- Answers: here (then `resolved` lists [kind, name, ordinal, state, seq, value]) · armed · parked · stale · cancelled · again.
 -- `due_ms`: until the earliest armed hour, on the database's clock.
-create function fencepost.park_attempts(_rids bigint[], _fences uuid[], _waits text[], _knowns integer[], _parks boolean[])
+create function fencepost.park_attempts(_rids bigint[], _fences uuid[], _waits text[], _knowns integer[], _parks boolean[], _saids text[])
 returns table (ord integer, answer text, resolved text, due_ms bigint) language plpgsql volatile as $law$
 #variable_conflict use_column
 declare v_now timestamptz := fencepost.enter_(); v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, '{}'); h fencepost.held_; w record;
@@ -61,7 +62,7 @@ begin
     perform fencepost.close_leg_(array[h.rid], 'parked', null, v_now);
     update fencepost.task t
        set state = 'parked', park = 'wait', due_at = v_due, fence = null, holder = null, request = null, claimed_at = null, begun = false,
-           losses = 0, deferrals = 0, deferred_since = null, seq = t.seq + 1
+           losses = 0, deferrals = 0, deferred_since = null, progress = coalesce(_saids[h.ord], t.progress), seq = t.seq + 1
      where t.rid = h.rid returning t.seq, t.lane into v_seq, v_lane;
     insert into fencepost.event (rid, seq, at, type, number, data)
     values (h.rid, v_seq, v_now, 'attempt.parked', h.number, case when v_due is not null then jsonb_build_object('until', v_due) end);

@@ -37,7 +37,8 @@ def _not_sure(_: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class WorkerFace:
     """What a leg needs of its worker. `on_thread_lost`: nobody waits any more for the step of this name that the running task gave to
-    a thread; True when it is certain that it never began and never will. `over`: nothing of the attempt is to be said any more.
+    a thread; True when it is certain that it never began and never will. `said`: its newest progress that may not have been shown yet.
+    `over`: nothing of the attempt is to be said any more.
     """
 
     db: Database
@@ -46,6 +47,7 @@ class WorkerFace:
     on_thread_lost: Callable[[str], bool] = _not_sure
     publish: Callable[[], None] = _nothing
     progress: Callable[[Fence, str], None] = _nothing
+    said: Callable[[Fence], str | None] = _nothing
     over: Callable[[Fence], None] = _nothing
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 

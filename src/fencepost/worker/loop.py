@@ -88,7 +88,8 @@ class Worker:
         )  # fmt: skip
         face = WorkerFace(
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
-            publish=self._on_changed, progress=self._on_progress, over=self._board.forget,
+            publish=self._on_changed, progress=self._on_progress, said=self._board.newest,
+            over=self._board.forget,
         )  # fmt: skip
         self._workshop = Workshop(self._db, settings.files, store_of(settings))
         self.holding = Holding(

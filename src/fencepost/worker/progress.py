@@ -26,6 +26,7 @@ class ProgressBoard:
         self.dropped = 0
         self._db = db
         self._words: dict[Fence, str] = {}
+        self._leaving: dict[Fence, str] = {}  # sent, and not answered yet
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
 
@@ -41,6 +42,10 @@ class ProgressBoard:
     def __len__(self) -> int:
         """Words that have not left yet."""
         return len(self._words)
+
+    def newest(self, fence: Fence) -> str | None:
+        """A leg's word that may not be shown yet: a leg that parks takes it along, for its fence is dead then (law 40.3)."""
+        return self._words.get(fence) or self._leaving.get(fence)
 
     def forget(self, fence: Fence) -> None:
         """Its leg is over: a word that has not left is said no more, for the fence is dead (laws 40.3, 80.5)."""
@@ -58,13 +63,13 @@ class ProgressBoard:
         self._flushing = asyncio.ensure_future(self._send())
 
     async def _send(self) -> None:
-        words, self._words = self._words, {}
+        self._leaving, self._words = self._words, {}
         try:
-            if not words:
+            if not self._leaving:
                 return
             with contextlib.suppress(FencepostError, OSError):
-                await ledger.note_progress(self._db, list(words.items()))
+                await ledger.note_progress(self._db, list(self._leaving.items()))
         finally:
-            self._flushing = None
+            self._flushing, self._leaving = None, {}
         if self._words:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)

@@ -234,7 +234,14 @@ class Waits:
             with engine.calling():
                 if park:
                     await faults.reach("park.asked", run=leg.claimed.id)
-                answer = await suspension.wait(leg.face.db, leg.fence, asked, known_seq=self._known_seq, park=park)
+                answer = await suspension.wait(
+                    leg.face.db,
+                    leg.fence,
+                    asked,
+                    known_seq=self._known_seq,
+                    park=park,
+                    said=leg.face.said(leg.fence) if park else None,
+                )
             self._heard(answer)
         except Exception as error:
             engine.break_off(error)
