@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
@@ -23,6 +23,16 @@ from fencepost.schema import installed_version, judge_version, quote_ident
 from fencepost.weather import is_weather, loses_connection
 
 T = TypeVar("T")
+
+_SETTINGS: Final = {
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": str(int(limits.STATEMENT_SECONDS * 1000)),
+    "idle_in_transaction_session_timeout": "60000",
+}
+# Behind a transaction pooler a session belongs to somebody else after each transaction: what it needs is said in each.
+_BEGIN_POOLED: Final = "begin isolation level read committed; " + "; ".join(
+    f"set local {name} = {value}" for name, value in _SETTINGS.items() if name != "default_transaction_isolation"
+)
 
 
 def _pooled(dsn: str) -> tuple[str, bool]:
@@ -141,23 +151,23 @@ class Database:
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection(self) -> Borrowed:
-        """A connection of this process's budget; one that met an error which ends it is not used again."""
-        return Borrowed(self._acquire, self._release)
+        """A connection of this process's budget; one that met an error which ends it is not used again.
+
+        Behind a transaction pooler the block is one transaction.
+        """
+        return Borrowed(self._acquire, self._release, begin=_BEGIN_POOLED if self.pooled else "")
 
     async def connect(self, dsn: str | None = None) -> asyncpg.Connection:
         """A connection outside the budget (the listener's, the heartbeat's): the caller closes it."""
-        settings = {
-            "application_name": self._name,
-            "default_transaction_isolation": "read committed",
-            "statement_timeout": str(int(limits.STATEMENT_SECONDS * 1000)),
-            "idle_in_transaction_session_timeout": "60000",
-        }
         if self.pooled and dsn is None:
             return await asyncpg.connect(
                 self.dsn, statement_cache_size=0, timeout=10, command_timeout=limits.STATEMENT_SECONDS
             )
         return await asyncpg.connect(
-            dsn or self.dsn, server_settings=settings, timeout=10, command_timeout=limits.STATEMENT_SECONDS
+            dsn or self.dsn,
+            server_settings={"application_name": self._name, **_SETTINGS},
+            timeout=10,
+            command_timeout=limits.STATEMENT_SECONDS,
         )
 
     async def close(self) -> None:
@@ -232,12 +242,7 @@ class Database:
         if faults.hook is not None:
             await faults.reach("statement.before", door=door)
         async with self.connection() as connection:
-            if self.pooled:
-                # Behind a transaction pooler a session setting is somebody else's: the isolation is said in the transaction.
-                async with connection.transaction(isolation="read_committed"):
-                    rows = await connection.fetch(self._text(door, len(args)), *args)
-            else:
-                rows = await connection.fetch(self._text(door, len(args)), *args)
+            rows = await connection.fetch(self._text(door, len(args)), *args)
         if faults.hook is not None:
             await faults.reach("statement.executed", door=door)
             asyncio.get_running_loop().call_soon(_tell_after, door)
@@ -245,24 +250,42 @@ class Database:
 
 
 class Borrowed:
-    """A connection for as long as the block lasts. (A class, for every statement goes through it: a generator costs three times as much.)"""
+    """A connection for as long as the block lasts. (A class, for every statement goes through it: a generator costs three times as much.)
 
-    __slots__ = ("_acquire", "_connection", "_release")
+    `begin`: how a transaction begins that lasts as long; empty: none does.
+    """
+
+    __slots__ = ("_acquire", "_begin", "_connection", "_release")
 
     def __init__(
         self,
         acquire: Callable[[], Awaitable[asyncpg.Connection]],
         release: Callable[[asyncpg.Connection, BaseException | None], None],
+        *,
+        begin: str,
     ) -> None:
         self._acquire = acquire
         self._release = release
+        self._begin = begin
 
     async def __aenter__(self) -> asyncpg.Connection:
         self._connection = await self._acquire()
+        if self._begin:
+            await self._say(self._begin)
         return self._connection
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._begin and (error is None or isinstance(error, asyncpg.PostgresError)):
+            await self._say("rollback" if error else "commit")
         self._release(self._connection, error)
+
+    async def _say(self, text: str) -> None:
+        try:
+            await self._connection.execute(text)
+        except BaseException as error:
+            self._connection.terminate()  # whatever state its transaction is in
+            self._release(self._connection, error)
+            raise
 
 
 def _tell_after(door: str) -> None:

@@ -247,10 +247,10 @@ async def _create_roles(connection: asyncpg.Connection, schema: str) -> None:
     import asyncpg
 
     for role in role_names(schema):
-        if not await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role):
-            # Another migrating process may be faster.
-            with contextlib.suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
-                async with connection.transaction():
+        # Another migrating process may be faster.
+        with contextlib.suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+            async with connection.transaction():
+                if not await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role):
                     await connection.execute(f"create role {quote_ident(role)} nologin")
 
 

@@ -47,22 +47,29 @@ async def _migrate(place: Place, *, as_sql: bool, check: bool, roles: bool, as_j
 
     name = place.settings.schema
     async with _connected(place) as connection:
-        if as_sql:
-            from fencepost.cli.script import script
-
-            version = await schema.installed_version(connection, name)
-            if version is not None and (changed := await schema.changed_migrations(connection, name)):
-                raise schema.MigrationRefused(schema.refusal(changed))
-            say.plain(script(version, name, roles=roles))
-            return DONE
-        if check:
-            return await _check(connection, name, roles=roles, as_json=as_json)
+        if as_sql or check:
+            async with connection.transaction():
+                if as_sql:
+                    return await _say_script(connection, name, roles=roles)
+                return await _check(connection, name, roles=roles, as_json=as_json)
         applied = await schema.migrate(connection, name, roles=roles)
-        version = await schema.installed_version(connection, name)
+        async with connection.transaction():
+            version = await schema.installed_version(connection, name)
     say.words(f"applied: {', '.join(applied)}" if applied else "nothing to apply")
     say.words(f"schema {name} is version {version}")
     if as_json:
         say.data({"schema": name, "version": version, "applied": applied})
+    return DONE
+
+
+async def _say_script(connection: asyncpg.Connection, name: str, *, roles: bool) -> int:
+    from fencepost import schema
+    from fencepost.cli.script import script
+
+    version = await schema.installed_version(connection, name)
+    if version is not None and (changed := await schema.changed_migrations(connection, name)):
+        raise schema.MigrationRefused(schema.refusal(changed))
+    say.plain(script(version, name, roles=roles))
     return DONE
 
 
@@ -102,11 +109,13 @@ async def has_roles(connection: asyncpg.Connection, name: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def _connected(place: Place) -> AsyncGenerator[asyncpg.Connection]:
-    """A connection without time-outs of ours: a migration takes as long as it takes."""
+    """A connection without time-outs of ours: a migration takes as long as it takes. What is read or done is done in transactions, and no
+    statement is prepared by name: behind a transaction pooler nothing else stays together.
+    """
     import asyncpg
 
     async with place.database(ready=False) as db:
-        connection = await asyncpg.connect(db.dsn, timeout=20)
+        connection = await asyncpg.connect(db.dsn, timeout=20, statement_cache_size=0)
         try:
             yield connection
         finally:
