@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -22,6 +24,28 @@ _requests = itertools.count(1)
 def as_worker(dsn: str) -> str:
     """The same database, as a login of the worker role."""
     return with_database(dsn, dsn.partition("?")[0].rpartition("/")[2], user=LOGIN)
+
+
+@asynccontextmanager
+async def empty_database(server: str, options: str = "strategy file_copy") -> AsyncIterator[str]:
+    """The DSN of a database in which nothing of ours stands yet."""
+    name = f"fencepost_empty_{uuid.uuid4().hex}"
+    owner = await asyncpg.connect(server)
+    await owner.execute(f"create database {name} {options}")
+    try:
+        yield with_database(server, name)
+    finally:
+        await owner.execute(f"drop database {name} (force)")
+        await owner.close()
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def launch(**changed: Any) -> Launch:

@@ -302,7 +302,7 @@ def check_name(name: str, what: str) -> str:
         raise ValueError(f"{what} is blank: give 1 to {NAME_CHARS} characters")
     if len(name) > NAME_CHARS:
         raise ValueError(f"{what} has {len(name):,} characters, and {NAME_CHARS} is the limit: {shown(name, 40)}")
-    # The database's [[:cntrl:]] counts the two separators of lines too; a lone surrogate cannot even be sent there.
+    # The database refuses the same ones (good_names_), and a lone surrogate cannot even be sent there.
     if not name.isprintable():
         for index, char in enumerate(name):
             if unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"}:

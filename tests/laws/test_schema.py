@@ -8,8 +8,6 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import get_args
 
 import asyncpg
@@ -22,29 +20,8 @@ from fencepost.schema import MigrationRefused, SchemaMismatch, migrate, quote_id
 from fencepost.testing import TemplateDatabase, with_database
 from tests import catalogue
 from tests.laws import doors
-from tests.support import as_worker, until_blocked
+from tests.support import as_worker, connected, empty_database, until_blocked
 from tests.tidy.freeze import FIRST, frozen
-
-
-@asynccontextmanager
-async def empty_database(server: str) -> AsyncIterator[str]:
-    name = f"fencepost_empty_{uuid.uuid4().hex}"
-    owner = await asyncpg.connect(server)
-    await owner.execute(f"create database {name} strategy file_copy")
-    try:
-        yield with_database(server, name)
-    finally:
-        await owner.execute(f"drop database {name} (force)")
-        await owner.close()
-
-
-@asynccontextmanager
-async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(dsn)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def walk_as_worker(dsn: str) -> None:

@@ -128,8 +128,8 @@ MUTANTS = [
     Mutant(
         "a park is the start of a new count",
         "60_suspension.sql",
-        "losses = 0, deferrals = 0, deferred_since = null, seq",
-        "losses = 0, seq",
+        "losses = 0, deferrals = 0, deferred_since = null, progress",
+        "losses = 0, progress",
         BUDGET,
     ),
     Mutant(
@@ -177,7 +177,13 @@ MUTANTS = [
         ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_claims.py", "test_20_turns.py"),
         2,
     ),
-    Mutant("turns begin behind the cursor", ATTEMPTS, "select _cursor, 0, 0", "select ''::text, 0, 0", TURNS),
+    Mutant(
+        "turns begin behind the cursor",
+        ATTEMPTS,
+        'select _cursor collate "C", 0, 0',
+        "select ''::text collate \"C\", 0, 0",
+        TURNS,
+    ),
     Mutant(
         "organisations share alike",
         ATTEMPTS,

@@ -9,8 +9,8 @@
 
 create table fencepost.lane (
   lane          integer generated always as identity primary key,
-  name          text not null unique check (octet_length(name) between 1 and 63),
-  release       text not null unique check (release !~ '[[:cntrl:]]' and btrim(release) <> ''),
+  name          text collate "C" not null unique check (octet_length(name) between 1 and 63),
+  release       text collate "C" not null unique check (release !~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' and btrim(release) <> ''),
   registered_at timestamptz not null,
   retired_at    timestamptz,
   woken_at      timestamptz[] not null default '{}',  -- when timers of the last second were woken, and how many (law 60.9)
@@ -42,7 +42,7 @@ declare v_name text := fencepost.lane_name_(_release); v_norm text := fencepost.
 begin
   -- Also inside a caller's transaction, of whatever isolation (30.10), so it does not enter.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
-  if v_name is null or _release ~ '[[:cntrl:]]' or length(_release) > 200 then
+  if v_name is null or _release ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' or length(_release) > 200 then
     return query select 'refused_blank', null::integer, null::text, null::text; return;
   end if;
   if _release <> 'dev' and _release not like 'dev-%' and (v_norm = 'dev' or v_norm like 'dev\_%') then

@@ -8,6 +8,8 @@
 --        90.1   one closed list of event types; (run, seq) is unique
 -- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, shared, asker, incarnation, sleeper, watcher, event
 --
+-- Text that is a key is compared byte by byte (collate "C"): an index in a language's order is broken by an upgrade of the machine's C library,
+-- and a broken index admits a run twice (30.2).
 -- Identities are bigint inside; text ids stand in `run` only. Author values are text: the bytes the edge wrote (50.1).
 -- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
 -- partial indexes that match each query exactly, and is deleted by the terminal write: finished work costs a claim nothing.
@@ -78,8 +80,8 @@ end $law$;
 
 create table fencepost.run (
   rid          bigint generated always as identity primary key,
-  org          text not null,
-  id           text not null,
+  org          text collate "C" not null,
+  id           text collate "C" not null,
   kind         text not null,
   name         text not null,
   lane         integer not null,
@@ -106,7 +108,7 @@ create index run_tx on fencepost.run using brin (tx);
 create table fencepost.task (
   rid            bigint primary key,
   lane           integer not null,
-  org            text not null,
+  org            text collate "C" not null,
   state          text not null,
   priority       integer not null,
   ready_at       timestamptz not null,
@@ -183,8 +185,8 @@ create index attempt_holder on fencepost.attempt (holder);
 
 create table fencepost.boundary (
   rid        bigint not null,
-  kind       text not null,
-  name       text not null,
+  kind       text collate "C" not null,
+  name       text collate "C" not null,
   ordinal    integer not null,
   state      text not null,
   opened_seq integer,                       -- marked, armed or opened
@@ -211,7 +213,7 @@ create index boundary_marked on fencepost.boundary (rid) where state = 'marked';
 create table fencepost.map (
   mid     bigint generated always as identity primary key,
   rid     bigint not null,
-  name    text not null,
+  name    text collate "C" not null,
   ordinal integer not null,
   total   integer not null,                 -- rows stored so far; all of them once `whole`
   whole   boolean not null default false,
@@ -221,7 +223,7 @@ create table fencepost.map (
 create table fencepost.row (
   mid        bigint not null,
   index      integer not null check (index >= 0),
-  key        text not null,
+  key        text collate "C" not null,
   input      text not null,
   state      text not null default 'waiting' check (state in ('waiting', 'marked', 'kept', 'failed', 'skipped', 'again')),
   number     integer,
@@ -241,8 +243,8 @@ create index row_open on fencepost.row (mid) where state in ('waiting', 'marked'
 create table fencepost.signal (
   sid     bigint generated always as identity primary key,
   rid     bigint not null,
-  name    text not null,
-  dedupe  text,
+  name    text collate "C" not null,
+  dedupe  text collate "C",
   payload text not null,
   sent_at timestamptz not null,
   taken   integer                           -- the ordinal of the wait it was delivered to
@@ -269,10 +271,10 @@ create index late_rid on fencepost.late (rid);
 -- 50.9. A step of scope `org`: which run took it on, and what a forgotten run left of it.
 create table fencepost.shared (
   eid      bigint generated always as identity primary key,
-  org      text not null,
-  name     text not null,
-  key      text not null,
-  epoch    text not null,
+  org      text collate "C" not null,
+  name     text collate "C" not null,
+  key      text collate "C" not null,
+  epoch    text collate "C" not null,
   root     uuid not null default gen_random_uuid(),  -- what the key of its call is made of: the same for every run that takes it on
   rid      bigint,                          -- with ordinal: the boundary that says how it stands
   ordinal  integer,
@@ -291,7 +293,7 @@ create index shared_rid on fencepost.shared (rid) where rid is not null;
 -- A call that asked for one, until it is given a value.
 create table fencepost.asker (
   rid     bigint not null,
-  name    text not null,
+  name    text collate "C" not null,
   ordinal integer not null,
   eid     bigint not null,
   how     text not null check (how in ('holds', 'waits', 'told', 'woken')),
@@ -306,8 +308,8 @@ create table fencepost.incarnation (
   id              uuid primary key,
   lane            integer not null,
   name            text not null,
-  boot_id         text,                     -- with pid_namespace and process_start: what proof of death needs (85.3)
-  pid_namespace   text,
+  boot_id         text collate "C",                     -- with pid_namespace and process_start: what proof of death needs (85.3)
+  pid_namespace   text collate "C",
   pid             integer not null,
   process_start   text,
   lease_ms        integer not null check (lease_ms > 0),
@@ -336,7 +338,7 @@ create index sleeper_lane on fencepost.sleeper (lane, since);
 
 create table fencepost.watcher (
   rid     bigint not null,
-  channel text not null,
+  channel text collate "C" not null,
   until   timestamptz not null,
   primary key (rid, channel)
 );

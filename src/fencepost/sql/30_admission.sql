@@ -15,7 +15,7 @@
 -- LOCKS  run rows in the order of (org, id): one order for everybody
 
 create table fencepost.policy (
-  source     text primary key,
+  source     text collate "C" primary key,
   priority   integer not null,
   claim_ms   bigint,                        -- longest wait to be claimed; null: for ever
   sandbox_ms bigint
@@ -124,7 +124,7 @@ begin
 end $law$;
 
 create function fencepost.good_name_(_name text) returns boolean language sql immutable as $law$
-  select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
+  select _name is not null and length(_name) between 1 and 200 and _name !~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' and btrim(_name) <> ''
 $law$;
 
 -- 30.5. The entry continues the numbers and the sequence that the run's history already used. False: somebody else was first.

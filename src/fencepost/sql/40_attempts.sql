@@ -145,7 +145,7 @@ create function fencepost.pick_(_lane integer, _n integer, _cursor text) returns
 begin
   return (
     with recursive o(org, lap, k) as (
-        select _cursor, 0, 0
+        select _cursor collate "C", 0, 0
         union all
         select coalesce(a.org, b.org), o.lap + (a.org is null)::integer, o.k + 1 from o
           left join lateral (select t.org from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null

@@ -32,7 +32,7 @@ end $law$;
 create table fencepost.step (
   rid        bigint not null,
   no         integer not null,              -- its place as written, from 1
-  id         text not null,
+  id         text collate "C" not null,
   kind       text not null,
   state      text not null,
   ready      boolean not null generated always as (state = 'ready') stored,  -- what an index names, so that other moves are no index's business
@@ -72,7 +72,7 @@ create table fencepost.edge (
 create table fencepost.binding (
   rid         bigint not null,
   target      integer not null,
-  id          text not null,
+  id          text collate "C" not null,
   input       text not null,
   source      integer not null,
   output      text not null,
@@ -85,7 +85,7 @@ create table fencepost.binding (
 create table fencepost.result (
   rid        bigint not null,
   step       integer not null,
-  name       text not null,
+  name       text collate "C" not null,
   media_type text not null,
   size       bigint not null,
   digest     text not null,
@@ -100,7 +100,7 @@ create table fencepost.result (
 create table fencepost.handoff (
   rid     bigint not null,                  -- of the child run
   number  integer not null,                 -- 0: with the run, for all its attempts (a workflow's)
-  id      text not null,
+  id      text collate "C" not null,
   input   text not null,
   mode    text not null,
   source  text,                             -- run/step/try
@@ -115,8 +115,8 @@ create table fencepost.handoff (
 create table fencepost.process (
   rid           bigint not null,
   number        integer not null,
-  boot_id       text,
-  pid_namespace text,
+  boot_id       text collate "C",
+  pid_namespace text collate "C",
   pid           integer not null,
   process_start text,
   host          text not null,

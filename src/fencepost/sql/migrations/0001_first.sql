@@ -66,15 +66,15 @@ begin
   return (select 'fp_' || left(replace(m.installation::text, '-', ''), 12) || '_' || _what from fencepost.meta m where m.one);
 end $law$;
 
--- Three names at once, with one look for control characters (30.6).
+-- Three names at once, with one look for control characters (30.6). They are counted up, for what [[:cntrl:]] means is up to the locale.
 create function fencepost.good_names_(_org text, _id text, _name text) returns boolean language sql immutable as $law$
   select length(_org) between 1 and 200 and length(_id) between 1 and 200 and length(_name) between 1 and 200
-     and '' not in (btrim(_org), btrim(_id), btrim(_name)) and _org || _id || _name !~ '[[:cntrl:]]'
+     and '' not in (btrim(_org), btrim(_id), btrim(_name)) and _org || _id || _name !~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]'
 $law$;
 
 create table fencepost.move (
-  was     text not null,
-  becomes text not null,
+  was     text collate "C" not null,
+  becomes text collate "C" not null,
   by      text[] not null,
   because text not null,
   primary key (was, becomes)
@@ -127,8 +127,8 @@ end $law$;
 
 create table fencepost.lane (
   lane          integer generated always as identity primary key,
-  name          text not null unique check (octet_length(name) between 1 and 63),
-  release       text not null unique check (release !~ '[[:cntrl:]]' and btrim(release) <> ''),
+  name          text collate "C" not null unique check (octet_length(name) between 1 and 63),
+  release       text collate "C" not null unique check (release !~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' and btrim(release) <> ''),
   registered_at timestamptz not null,
   retired_at    timestamptz,
   woken_at      timestamptz[] not null default '{}',  -- when timers of the last second were woken, and how many (law 60.9)
@@ -160,7 +160,7 @@ declare v_name text := fencepost.lane_name_(_release); v_norm text := fencepost.
 begin
   -- Also inside a caller's transaction, of whatever isolation (30.10), so it does not enter.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'on', true); end if;
-  if v_name is null or _release ~ '[[:cntrl:]]' or length(_release) > 200 then
+  if v_name is null or _release ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' or length(_release) > 200 then
     return query select 'refused_blank', null::integer, null::text, null::text; return;
   end if;
   if _release <> 'dev' and _release not like 'dev-%' and (v_norm = 'dev' or v_norm like 'dev\_%') then
@@ -192,6 +192,8 @@ $law$;
 --        90.1   one closed list of event types; (run, seq) is unique
 -- OWNS   run, task, outcome, attempt, boundary, map, row, signal, late, shared, asker, incarnation, sleeper, watcher, event
 --
+-- Text that is a key is compared byte by byte (collate "C"): an index in a language's order is broken by an upgrade of the machine's C library,
+-- and a broken index admits a run twice (30.2).
 -- Identities are bigint inside; text ids stand in `run` only. Author values are text: the bytes the edge wrote (50.1).
 -- `run`, `outcome` and `event` are insert-only, so their payloads never rewrite a hot row. `task` is narrow and hot, has
 -- partial indexes that match each query exactly, and is deleted by the terminal write: finished work costs a claim nothing.
@@ -262,8 +264,8 @@ end $law$;
 
 create table fencepost.run (
   rid          bigint generated always as identity primary key,
-  org          text not null,
-  id           text not null,
+  org          text collate "C" not null,
+  id           text collate "C" not null,
   kind         text not null,
   name         text not null,
   lane         integer not null,
@@ -290,7 +292,7 @@ create index run_tx on fencepost.run using brin (tx);
 create table fencepost.task (
   rid            bigint primary key,
   lane           integer not null,
-  org            text not null,
+  org            text collate "C" not null,
   state          text not null,
   priority       integer not null,
   ready_at       timestamptz not null,
@@ -367,8 +369,8 @@ create index attempt_holder on fencepost.attempt (holder);
 
 create table fencepost.boundary (
   rid        bigint not null,
-  kind       text not null,
-  name       text not null,
+  kind       text collate "C" not null,
+  name       text collate "C" not null,
   ordinal    integer not null,
   state      text not null,
   opened_seq integer,                       -- marked, armed or opened
@@ -395,7 +397,7 @@ create index boundary_marked on fencepost.boundary (rid) where state = 'marked';
 create table fencepost.map (
   mid     bigint generated always as identity primary key,
   rid     bigint not null,
-  name    text not null,
+  name    text collate "C" not null,
   ordinal integer not null,
   total   integer not null,                 -- rows stored so far; all of them once `whole`
   whole   boolean not null default false,
@@ -405,7 +407,7 @@ create table fencepost.map (
 create table fencepost.row (
   mid        bigint not null,
   index      integer not null check (index >= 0),
-  key        text not null,
+  key        text collate "C" not null,
   input      text not null,
   state      text not null default 'waiting' check (state in ('waiting', 'marked', 'kept', 'failed', 'skipped', 'again')),
   number     integer,
@@ -425,8 +427,8 @@ create index row_open on fencepost.row (mid) where state in ('waiting', 'marked'
 create table fencepost.signal (
   sid     bigint generated always as identity primary key,
   rid     bigint not null,
-  name    text not null,
-  dedupe  text,
+  name    text collate "C" not null,
+  dedupe  text collate "C",
   payload text not null,
   sent_at timestamptz not null,
   taken   integer                           -- the ordinal of the wait it was delivered to
@@ -453,10 +455,10 @@ create index late_rid on fencepost.late (rid);
 -- 50.9. A step of scope `org`: which run took it on, and what a forgotten run left of it.
 create table fencepost.shared (
   eid      bigint generated always as identity primary key,
-  org      text not null,
-  name     text not null,
-  key      text not null,
-  epoch    text not null,
+  org      text collate "C" not null,
+  name     text collate "C" not null,
+  key      text collate "C" not null,
+  epoch    text collate "C" not null,
   root     uuid not null default gen_random_uuid(),  -- what the key of its call is made of: the same for every run that takes it on
   rid      bigint,                          -- with ordinal: the boundary that says how it stands
   ordinal  integer,
@@ -475,7 +477,7 @@ create index shared_rid on fencepost.shared (rid) where rid is not null;
 -- A call that asked for one, until it is given a value.
 create table fencepost.asker (
   rid     bigint not null,
-  name    text not null,
+  name    text collate "C" not null,
   ordinal integer not null,
   eid     bigint not null,
   how     text not null check (how in ('holds', 'waits', 'told', 'woken')),
@@ -490,8 +492,8 @@ create table fencepost.incarnation (
   id              uuid primary key,
   lane            integer not null,
   name            text not null,
-  boot_id         text,                     -- with pid_namespace and process_start: what proof of death needs (85.3)
-  pid_namespace   text,
+  boot_id         text collate "C",                     -- with pid_namespace and process_start: what proof of death needs (85.3)
+  pid_namespace   text collate "C",
   pid             integer not null,
   process_start   text,
   lease_ms        integer not null check (lease_ms > 0),
@@ -520,7 +522,7 @@ create index sleeper_lane on fencepost.sleeper (lane, since);
 
 create table fencepost.watcher (
   rid     bigint not null,
-  channel text not null,
+  channel text collate "C" not null,
   until   timestamptz not null,
   primary key (rid, channel)
 );
@@ -584,7 +586,7 @@ create trigger task_leaves after delete on fencepost.task referencing old table 
 -- LOCKS  run rows in the order of (org, id): one order for everybody
 
 create table fencepost.policy (
-  source     text primary key,
+  source     text collate "C" primary key,
   priority   integer not null,
   claim_ms   bigint,                        -- longest wait to be claimed; null: for ever
   sandbox_ms bigint
@@ -693,7 +695,7 @@ begin
 end $law$;
 
 create function fencepost.good_name_(_name text) returns boolean language sql immutable as $law$
-  select _name is not null and length(_name) between 1 and 200 and _name !~ '[[:cntrl:]]' and btrim(_name) <> ''
+  select _name is not null and length(_name) between 1 and 200 and _name !~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' and btrim(_name) <> ''
 $law$;
 
 -- 30.5. The entry continues the numbers and the sequence that the run's history already used. False: somebody else was first.
@@ -1019,7 +1021,7 @@ create function fencepost.pick_(_lane integer, _n integer, _cursor text) returns
 begin
   return (
     with recursive o(org, lap, k) as (
-        select _cursor, 0, 0
+        select _cursor collate "C", 0, 0
         union all
         select coalesce(a.org, b.org), o.lap + (a.org is null)::integer, o.k + 1 from o
           left join lateral (select t.org from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null
@@ -1938,7 +1940,7 @@ end $law$;
 create table fencepost.step (
   rid        bigint not null,
   no         integer not null,              -- its place as written, from 1
-  id         text not null,
+  id         text collate "C" not null,
   kind       text not null,
   state      text not null,
   ready      boolean not null generated always as (state = 'ready') stored,  -- what an index names, so that other moves are no index's business
@@ -1978,7 +1980,7 @@ create table fencepost.edge (
 create table fencepost.binding (
   rid         bigint not null,
   target      integer not null,
-  id          text not null,
+  id          text collate "C" not null,
   input       text not null,
   source      integer not null,
   output      text not null,
@@ -1991,7 +1993,7 @@ create table fencepost.binding (
 create table fencepost.result (
   rid        bigint not null,
   step       integer not null,
-  name       text not null,
+  name       text collate "C" not null,
   media_type text not null,
   size       bigint not null,
   digest     text not null,
@@ -2006,7 +2008,7 @@ create table fencepost.result (
 create table fencepost.handoff (
   rid     bigint not null,                  -- of the child run
   number  integer not null,                 -- 0: with the run, for all its attempts (a workflow's)
-  id      text not null,
+  id      text collate "C" not null,
   input   text not null,
   mode    text not null,
   source  text,                             -- run/step/try
@@ -2021,8 +2023,8 @@ create table fencepost.handoff (
 create table fencepost.process (
   rid           bigint not null,
   number        integer not null,
-  boot_id       text,
-  pid_namespace text,
+  boot_id       text collate "C",
+  pid_namespace text collate "C",
   pid           integer not null,
   process_start text,
   host          text not null,
