@@ -7,7 +7,7 @@ import json
 import asyncpg
 import pytest
 
-from fencepost import terminal
+from fencepost import recovery, terminal
 from fencepost.attempts import Claimed
 from fencepost.db import Database
 from fencepost.suspension import Armed, ChildRefused, Here, Parked, Started
@@ -26,6 +26,7 @@ from tests.support_runs import (
     finish,
     history,
     holder_of,
+    keep,
     ledger_of,
     lose,
     outcome_of,
@@ -244,3 +245,34 @@ async def test_a_childs_end_does_not_wake_a_parent_that_waits_for_its_code(
     await finish(db, kid.fence)
     assert await look(admin, dad.fence.rid, "state", "park") == ("parked", "code")
     assert await boundary(admin, dad.fence.rid, "kid", kind="child") == "arrived"
+
+
+async def test_a_redrive_is_given_the_child_that_its_origin_started_once_that_has_ended(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """60.10, 85.5 Under the same id and with the same launch: nothing runs twice. One that lives has another parent to wake."""
+    mine = await running(db, "run")
+    for name in ("kid", "late"):
+        assert isinstance(await child_of(db, mine.fence, name, name=name, waits=False), Started)
+    kid = await claim_by(db, admin, await admin.fetchval("select rid from fencepost.run where id = 'kid'"))
+    await finish(db, kid.fence, "completed", '"done"')
+    await keep(db, mine.fence, "after", "1", repeatable=True)
+    await finish(db, mine.fence, "completed")
+    stranger = await running(db, "stranger")
+    assert await child_of(db, stranger.fence, "kid") == ChildRefused("conflict"), "no redrive of its parent"
+    for origin, new, start, nth in (("run", "second", ("after", 1), 10), ("second", "third", None, 20)):
+        answer = await recovery.redrive(db, "default", origin, new_id=new, from_step=start, again=[], by="ann")
+        assert answer == ("created", None)
+        again = await claim_by(db, admin, await admin.fetchval("select rid from fencepost.run where id = $1", new))
+        runs = await admin.fetchval("select count(*) from fencepost.run")
+        assert await child_of(db, again.fence, "kid", ordinal=nth, input="2") == ChildRefused("conflict"), (
+            "another launch"
+        )
+        assert await child_of(db, again.fence, "late", ordinal=nth + 1) == ChildRefused("conflict"), "it lives"
+        assert await child_of(db, again.fence, "kid", ordinal=nth + 2) == Started("started", kid.fence.rid, None)
+        assert await admin.fetchval("select count(*) from fencepost.run") == runs
+        here = await wait(db, again.fence)
+        assert isinstance(here, Here)
+        found = here.resolved[-1]
+        assert json.loads(found.value or "")["output"] == "done"
+        await finish(db, again.fence, "completed")

@@ -7,6 +7,8 @@ from tests.mutants import Mutant
 ROOMS = "35_rooms.sql"
 SUSPENSION = "60_suspension.sql"
 
+HEIR = ("test_60_children.py::test_a_redrive_is_given_the_child_that_its_origin_started_once_that_has_ended",)
+
 MUTANTS = (
     Mutant(
         "a leg looks before it parks",
@@ -84,6 +86,27 @@ MUTANTS = (
         "           losses = 0, deferrals = 0, deferred_since = null, progress",
         "           deferrals = 0, deferred_since = null, progress",
         ("test_40_losses.py::test_a_committed_boundary_begins_the_count_anew",),
+    ),
+    Mutant(
+        "a redrive is given what its origin started",
+        SUSPENSION,
+        "(r.parent = h.rid or (",
+        "(r.parent = h.rid or false and (",
+        HEIR,
+    ),
+    Mutant(
+        "a redrive is given nothing that lives",
+        SUSPENSION,
+        " and exists (select from fencepost.outcome o where o.rid = r.rid)));",
+        "));",
+        HEIR,
+    ),
+    Mutant(
+        "nobody is given another's child",
+        SUSPENSION,
+        "r.parent = any (array(select fencepost.origins_(h.rid))) and ",
+        "",
+        HEIR,
     ),
     Mutant(
         "each wait is told once",

@@ -159,13 +159,18 @@ begin
                                        and l.fence = _fence and l.ok = _ok and l.value is not distinct from _value) then 'evidence' else 'nothing' end;
 end $law$;
 
+-- A run and what it is a redrive of, and so on.
+create function fencepost.origins_(_rid bigint) returns setof bigint language sql stable as $law$
+  with recursive o(rid) as (select _rid union select r.origin from o join lateral (select r.origin from fencepost.run r where r.rid = o.rid limit 1) r on r.origin is not null)
+  select o.rid from o
+$law$;
+
 -- 50.11. Milliseconds since the death of the mark's holder was confirmed; null while it is not. A mark of this very fence: null.
 -- A redrive brings its origin's marks along: their attempts are the origin's.
 create function fencepost.ask_mark(_rid bigint, _name text, _ordinal integer) returns bigint language sql stable as $law$
-  with recursive o(rid) as (select _rid union select r.origin from o join lateral (select r.origin from fencepost.run r where r.rid = o.rid limit 1) r on r.origin is not null)
   select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint
     from fencepost.boundary b
-    join lateral (select a.holder from o join fencepost.attempt a on a.rid = o.rid and a.fence = b.fence limit 1) a on true
+    join lateral (select a.holder from fencepost.origins_(_rid) o(rid) join fencepost.attempt a on a.rid = o.rid and a.fence = b.fence limit 1) a on true
     join lateral (select i.gone_at from fencepost.incarnation i where i.id = a.holder limit 1) i on true
    where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and i.gone_at is not null
 $law$;

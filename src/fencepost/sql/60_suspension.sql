@@ -8,7 +8,7 @@
 --        60.6   what a time-out means is what was armed (asked_ms, hash): a later deployment changes nothing
 --        60.8   a swallowed suspension changes nothing: the fence is dead (40.3)
 --        60.9   a herd is woken at most 1 000 a second a lane, oldest first
---        60.10  children: started and waited for by rows; their end settles the parent (35_rooms)
+--        60.10  children: started and waited for by rows; their end settles the parent (35_rooms); a redrive is given those of its origin
 --        60.11  waits are armed and looked at while other branches run; a leg parks only when all wait
 --        00.14  whoever changes what a waiter looks for changes the row it locks: a repeatable-read sender fails, never misses
 -- OWNS   signal; writes task, boundary, run (children), event
@@ -95,8 +95,10 @@ begin
             coalesce(_on_losts[h.ord], 'replay'), h.rid, gen_random_uuid(), v_now)
     on conflict (org, id) do nothing returning rid into v_child;
     if v_child is null then
-      select r.rid into v_child from fencepost.run r where r.org = v_run.org and r.id = _child_ids[h.ord] and r.parent = h.rid
-         and r.name = _child_names[h.ord] and r.input::jsonb = _inputs[h.ord]::jsonb;
+      -- (A redrive is given what its origin started, once that has ended: till then it has another parent to wake.)
+      select r.rid into v_child from fencepost.run r where r.org = v_run.org and r.id = _child_ids[h.ord]
+         and r.name = _child_names[h.ord] and r.input::jsonb = _inputs[h.ord]::jsonb
+         and (r.parent = h.rid or (r.parent = any (array(select fencepost.origins_(h.rid))) and exists (select from fencepost.outcome o where o.rid = r.rid)));
       if v_child is null then answer := 'conflict'; return next; continue; end if;
     else
       insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent)

@@ -168,7 +168,11 @@ class Context(Plays):
     @overload
     async def run_child(self, workflow: Workflow[In, Out], input: In, /, *, id: str | None = None) -> Out: ...
     async def run_child(self, workflow: Workflow[Any, Out], input: Any = None, /, *, id: str | None = None) -> Out:
-        """Start a child run and wait for its end; its output. Raises RunFailed, RunCancelled, LaunchConflict (the id has another launch)."""
+        """Start a child run and wait for its end; its output. Raises RunFailed, RunCancelled, LaunchConflict (the id has another launch).
+
+        `id`: else the parent's, the workflow's name and its number. A redrive is given the child of its origin that has this id and launch,
+        once it has ended (60.10).
+        """
         found = await self._children.child(workflow, input, id, waits=True)
         doc: dict[str, Any] = values.decode(found.value or "{}", dict[str, Any])
         if doc["status"] == "completed":

@@ -1431,13 +1431,18 @@ begin
                                        and l.fence = _fence and l.ok = _ok and l.value is not distinct from _value) then 'evidence' else 'nothing' end;
 end $law$;
 
+-- A run and what it is a redrive of, and so on.
+create function fencepost.origins_(_rid bigint) returns setof bigint language sql stable as $law$
+  with recursive o(rid) as (select _rid union select r.origin from o join lateral (select r.origin from fencepost.run r where r.rid = o.rid limit 1) r on r.origin is not null)
+  select o.rid from o
+$law$;
+
 -- 50.11. Milliseconds since the death of the mark's holder was confirmed; null while it is not. A mark of this very fence: null.
 -- A redrive brings its origin's marks along: their attempts are the origin's.
 create function fencepost.ask_mark(_rid bigint, _name text, _ordinal integer) returns bigint language sql stable as $law$
-  with recursive o(rid) as (select _rid union select r.origin from o join lateral (select r.origin from fencepost.run r where r.rid = o.rid limit 1) r on r.origin is not null)
   select greatest(0, extract(epoch from fencepost.now_() - i.gone_at) * 1000)::bigint
     from fencepost.boundary b
-    join lateral (select a.holder from o join fencepost.attempt a on a.rid = o.rid and a.fence = b.fence limit 1) a on true
+    join lateral (select a.holder from fencepost.origins_(_rid) o(rid) join fencepost.attempt a on a.rid = o.rid and a.fence = b.fence limit 1) a on true
     join lateral (select i.gone_at from fencepost.incarnation i where i.id = a.holder limit 1) i on true
    where b.rid = _rid and b.kind = 'step' and b.name = _name and b.ordinal = _ordinal and i.gone_at is not null
 $law$;
@@ -1732,7 +1737,7 @@ $law$;
 --        60.6   what a time-out means is what was armed (asked_ms, hash): a later deployment changes nothing
 --        60.8   a swallowed suspension changes nothing: the fence is dead (40.3)
 --        60.9   a herd is woken at most 1 000 a second a lane, oldest first
---        60.10  children: started and waited for by rows; their end settles the parent (35_rooms)
+--        60.10  children: started and waited for by rows; their end settles the parent (35_rooms); a redrive is given those of its origin
 --        60.11  waits are armed and looked at while other branches run; a leg parks only when all wait
 --        00.14  whoever changes what a waiter looks for changes the row it locks: a repeatable-read sender fails, never misses
 -- OWNS   signal; writes task, boundary, run (children), event
@@ -1819,8 +1824,10 @@ begin
             coalesce(_on_losts[h.ord], 'replay'), h.rid, gen_random_uuid(), v_now)
     on conflict (org, id) do nothing returning rid into v_child;
     if v_child is null then
-      select r.rid into v_child from fencepost.run r where r.org = v_run.org and r.id = _child_ids[h.ord] and r.parent = h.rid
-         and r.name = _child_names[h.ord] and r.input::jsonb = _inputs[h.ord]::jsonb;
+      -- (A redrive is given what its origin started, once that has ended: till then it has another parent to wake.)
+      select r.rid into v_child from fencepost.run r where r.org = v_run.org and r.id = _child_ids[h.ord]
+         and r.name = _child_names[h.ord] and r.input::jsonb = _inputs[h.ord]::jsonb
+         and (r.parent = h.rid or (r.parent = any (array(select fencepost.origins_(h.rid))) and exists (select from fencepost.outcome o where o.rid = r.rid)));
       if v_child is null then answer := 'conflict'; return next; continue; end if;
     else
       insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, seq, on_lost, parent)
