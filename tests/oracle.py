@@ -88,6 +88,7 @@ class Oracle(Legs):
         else:
             done = verdict == "completed"
             run.history[place] = Record("kept", value) if done else Record("failed", ["failed", AnyOf()])
+        run.has_result(place)
         if run.state == "unknown" and not run.unknown():
             run.losses = 0
             self._requeue(run)
@@ -117,7 +118,7 @@ class Oracle(Legs):
         """Time passes, and a living worker has beaten since: what is due is woken."""
         self.now += seconds
         for run in self.runs.values():
-            for record in run.history.values():
+            for place, record in run.history.items():
                 if (
                     run.state == "parked"
                     and record.state == "armed"
@@ -125,6 +126,7 @@ class Oracle(Legs):
                     and record.due <= self.now
                 ):
                     record.state, run.losses = "timed_out", 0
+                    run.has_result(place)
                     self._wake(run)
 
     def due(self) -> list[str]:
@@ -137,9 +139,14 @@ class Oracle(Legs):
         if run is None or run.state != "queued" or run.ready[0] > self.now or number != run.attempts + 1:
             raise Disagreement(f"{id} was claimed as attempt {number}, and is {run}")
         run.attempts, run.state, run.held, run.answers, run.met_unknown = number, "running", True, {}, False
-        # What the code was told, and went on from, it is told again (50.4); where nothing followed it is asked afresh.
+        # What the code was told, and went on from, it is told again (50.4); where nothing followed it is asked afresh, and where
+        # all that followed fits the resolution too, that is what it is given.
         last = max((int(place.partition("/")[0]) for place in [*run.history, *run.opened]), default=-1)
-        run.told = {place: raised for place, raised in run.told.items() if int(place) < last}
+        run.told = {
+            place: raised
+            for place, raised in run.told.items()
+            if int(place) < last and not run.sees_what_was_resolved(place)
+        }
         self._go(run)
         self._bury()
 

@@ -153,6 +153,7 @@ class Legs:
         if place not in run.ever_told:
             run.ever_told.add(place)
             run.losses = 0
+        run.has_result(place)
         run.told[place] = raised
         raise raised
 
@@ -202,6 +203,8 @@ class Legs:
             child.parent = (run, place)
             run.children.append(child)
             record = run.history[place] = Record("armed") if op["waits"] else Record("kept", ["started", id])
+            if not op["waits"]:
+                run.has_result(place)
         if record.state == "armed":
             run.state, run.held = "parked", False
             raise Rest
@@ -231,6 +234,7 @@ class Legs:
 
     def _commit(self, run: Run, place: str, record: Record) -> Record:
         run.history[place] = record
+        run.has_result(place)
         run.losses = 0
         return record
 
@@ -244,6 +248,7 @@ class Legs:
             if signal[1] in record.names:
                 run.signals.remove(signal)
                 record.state, record.value, run.losses = "arrived", ["signal", *signal[1:]], 0
+                run.has_result(next(place for place, one in run.history.items() if one is record))
                 return
 
     def _wake(self, run: Run) -> None:
@@ -279,6 +284,7 @@ class Legs:
                 state
             ]
             record.state, record.value, parent.losses = "arrived", told, 0
+            parent.has_result(place)
             self._wake(parent)
 
     def _bury(self) -> None:

@@ -89,6 +89,9 @@ class Run:
     told: dict[str, Raised] = field(default_factory=dict)  # unknowns that the code was told, and went on from
     opened: set[str] = field(default_factory=set)  # maps
     ever_told: set[str] = field(default_factory=set)
+    results: dict[str, int] = field(
+        default_factory=dict
+    )  # in which order places had a result, or the code was told Unknown there
     met_unknown: bool = False  # in this leg, and nobody has resolved it
     output: Any = None
     code: Any = None
@@ -103,6 +106,17 @@ class Run:
         return [
             p for p, r in self.history.items() if r.state == "marked" and not (self.inside and self.inside.place == p)
         ]
+
+    def has_result(self, place: str) -> None:
+        self.results[place] = max(self.results.values(), default=0) + 1
+
+    def sees_what_was_resolved(self, place: str) -> bool:
+        """The code was told Unknown here, and had nothing else before an operator said what became of it: so it may have been told that."""
+        record = self.history.get(place)
+        if record is None or record.state not in {"kept", "failed"}:
+            return False
+        later = [n for p, n in self.results.items() if "/" not in p and int(p) > int(place)]
+        return self.results[place] < min(later, default=self.results[place] + 1)
 
     def op(self, place: str) -> dict[str, Any]:
         return self.ops[int(place.partition("/")[0])]
