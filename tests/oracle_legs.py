@@ -243,13 +243,20 @@ class Legs:
         raise Rest
 
     def _take(self, run: Run, record: Record) -> None:
-        """The earliest sent signal of the names waited for, if there is one."""
-        for signal in run.signals:
-            if signal[1] in record.names:
-                run.signals.remove(signal)
-                record.state, record.value, run.losses = "arrived", ["signal", *signal[1:]], 0
-                run.has_result(next(place for place, one in run.history.items() if one is record))
-                return
+        """The earliest signal of the names waited for, if there is one. Every wait of a race that finds one has it delivered: what the race
+        does not return is the next wait's of its name, and comes before what is delivered later (60.3).
+        """
+        signal = next((s for s in (*run.delivered, *run.signals) if s[1] in record.names), None)
+        if signal is None:
+            return
+        if signal in run.signals:
+            first = {name: next((s for s in run.signals if s[1] == name), None) for name in record.names}
+            found = sorted(s for s in first.values() if s is not None)
+            run.signals = [s for s in run.signals if s not in found]
+            run.delivered += found
+        run.delivered.remove(signal)
+        record.state, record.value, run.losses = "arrived", ["signal", *signal[1:]], 0
+        run.has_result(next(place for place, one in run.history.items() if one is record))
 
     def _wake(self, run: Run) -> None:
         if run.state == "parked":

@@ -79,6 +79,7 @@ class Run:
     losses: int = 0
     history: dict[str, Record] = field(default_factory=dict)
     signals: list[tuple[int, str, int]] = field(default_factory=list)  # undelivered: order, name, payload
+    delivered: list[tuple[int, str, int]] = field(default_factory=list)  # to waits that lost their race
     dedupes: set[tuple[str, str | None]] = field(default_factory=set)
     late: dict[str, Any] = field(default_factory=dict)
     cancelling: bool = False
