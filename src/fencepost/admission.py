@@ -90,7 +90,7 @@ async def admit_together(db: Database, launches: Sequence[Launch], *, repair: bo
     if len(launches) == 1:
         return [await admit_alone(db, launches[0], repair=repair, patience=limits.TOGETHER_PATIENCE_SECONDS)]
     rows = await db.call(
-        "admit_launches", *columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=limits.TOGETHER_PATIENCE_SECONDS
+        "admit_launches", *_columns(launches), repair, limits.ADMISSION_PATIENCE_MS, patience=limits.TOGETHER_PATIENCE_SECONDS
     )  # fmt: skip
     return [_answer(launch, row) for launch, row in zip(launches, rows, strict=True)]
 
@@ -108,6 +108,17 @@ async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch)
     unbound = launch if launch.claim_ms is not None else launch._replace(claim_ms=-1)
     (row,) = await db.call_on(connection, "admit_launch", *unbound, False, None)
     return _answer(launch, row)
+
+
+def _columns(launches: Sequence[Launch]) -> list[list[Any]]:
+    """The arrays of admit_launches: what is the same of all launches is said once, but for the ids, which say how many there are."""
+    orgs, ids, *others = columns(launches)
+    return [_once(orgs), ids, *map(_once, others)]
+
+
+def _once(column: list[Any]) -> list[Any]:
+    same = column and column[0] == column[-1] and column.count(column[0]) == len(column)
+    return column[:1] if same else column
 
 
 def _answer(launch: Launch, row: Record) -> Admission:

@@ -312,7 +312,7 @@ async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
     db: Database, admin: asyncpg.Connection
 ) -> None:
     """30.1, 30.7, 30.8 One launch has a door of its own: run, entry, event and answer are those of the door for many, whether all of them are new
-    and good or each goes by itself."""
+    and good or each goes by itself, and whether they are alike or not."""
     lane = await lane_of(db)
     shapes: list[dict[str, Any]] = [
         {}, {"source": None}, {"source": "cron"}, {"source": "nobody"}, {"source": "api", "claim_ms": -1}, {"claim_ms": 5000},
@@ -331,6 +331,11 @@ async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
     together = await admission.admit_together(db, [launch(lane=lane, **({"id": f"c{n}"} | shapes[n])) for n in good])
     assert [getattr(one, "how", one) for one in alone] == [getattr(one, "how", one) for one in among]
     assert {getattr(one, "how", one) for one in together} == {"created"}
+    for n in good:  # what is the same of all is said once
+        alike = await admission.admit_together(
+            db, [launch(lane=lane, **({"id": f"{way}{n}"} | shapes[n])) for way in "efg"]
+        )
+        assert [getattr(one, "how", one) for one in alike] == ["created"] * 3
     for n in set(range(len(shapes))) - set(good):
         beside = [launch(id=f"d1{n}", lane=lane), launch(lane=lane, **({"id": f"d2{n}"} | shapes[n]))]
         fine, bad = await admission.admit_together(db, beside)
@@ -346,8 +351,8 @@ async def test_a_launch_admitted_alone_leaves_what_it_leaves_among_others(
                   (select jsonb_agg(jsonb_build_array(e.seq, e.type)) from fencepost.transition e where e.rid = r.rid) as events
              from fencepost.run r join fencepost.task t using (rid) order by 2"""
     )
-    ways: dict[str, list[tuple[Any, ...]]] = {"a": [], "b": [], "c": [], "d": []}
+    ways: dict[str, list[tuple[Any, ...]]] = {way: [] for way in "abcdefg"}
     for way, *what in rows:
         ways[way].append(tuple(what))
     assert len(ways["a"]) == len(good) > 10
-    assert ways["a"] == ways["b"] == ways["c"]
+    assert all(ways["a"] == ways[way] for way in "bcefg")

@@ -67,6 +67,7 @@ OF_MANY = {
     ),
 }
 
+ONCE = ("test_30_admission.py::test_a_launch_admitted_alone_leaves_what_it_leaves_among_others",)
 TOLD = "test_00_ground.py::test_a_worker_that_sleeps_is_told_of_work_in_its_lane_and_nobody_else_is"
 MUTANTS = [
     Mutant(
@@ -77,6 +78,23 @@ MUTANTS = [
         (TOLD,),
     ),
     Mutant("a sleeper is told of a batch", ADMISSION, "  if v_asleep then\n", "  if false then\n", (TOLD,)),
+    Mutant(
+        "a lane that is said once is every launch's",
+        ADMISSION,
+        "from unnest(fencepost.spread_(_lanes, cardinality(_ids))) l(lane)",
+        "from unnest(_lanes) l(lane)",
+        ("../races/test_faults_wakes.py::test_many_runs_of_one_call_wake_as_many_as_there_is_work_for",),
+    ),
+    *(
+        Mutant(
+            f"what is said once of {column} counts for all",
+            ADMISSION,
+            f"fencepost.spread_(_{column}, cardinality(_ids)),",
+            f"_{column},",
+            ONCE,
+        )
+        for column in ("priorities", "claim_mss", "delay_mss", "sources")
+    ),
     Mutant("a lane's name is lower case", LANES, 'lower(_id collate "C")', "_id", NAMES),
     Mutant(
         "a lane's name has no outer _", LANES, "select btrim(regexp_replace(", "select concat(regexp_replace(", NAMES

@@ -140,15 +140,15 @@ MUTANTS = (
     Mutant(
         "another parents child is not mine",
         SUSPENSION,
-        " and r.parent = h.rid\n",
-        "\n",
+        " and (r.parent = h.rid or (r.parent = any (array(select fencepost.origins_(h.rid))) and exists (select from fencepost.outcome o where o.rid = r.rid)))",
+        "",
         ("test_60_children.py::test_an_id_that_another_launch_has_is_a_conflict",),
     ),
     Mutant(
         "another input is another launch",
         SUSPENSION,
-        " and r.input::jsonb = _inputs[h.ord]::jsonb;",
-        ";",
+        " and r.input::jsonb = _inputs[h.ord]::jsonb\n",
+        "\n",
         ("test_60_children.py::test_an_id_that_another_launch_has_is_a_conflict",),
     ),
     Mutant(

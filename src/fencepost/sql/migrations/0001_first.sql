@@ -650,7 +650,24 @@ begin
   end if;
 end $law$;
 
--- Many, in one commit; each has the answer it would have alone. An array that is empty says null of every launch.
+create function fencepost.spread_(_said anyarray, _n integer) returns anyarray language sql immutable as $law$
+  select case when cardinality(_said) = 1 then array_fill(_said[1], array[_n]) else _said end
+$law$;
+
+-- Launches by their ids. Of the other arrays an empty one says null of every launch and one of a single element says the same of all: an
+-- element costs the driver as much as a whole argument does.
+create function fencepost.launches_(_orgs text[], _ids text[], _names text[], _lanes integer[], _releases text[], _inputs text[], _sources text[],
+  _priorities integer[], _on_losts text[], _claim_mss bigint[], _delay_mss bigint[], _contracts jsonb[])
+returns table (org text, id text, name text, lane integer, release text, input text, source text, priority integer, on_lost text, claim_ms bigint,
+  delay_ms bigint, contract jsonb, ord bigint) language sql immutable as $law$
+  select * from unnest(fencepost.spread_(_orgs, cardinality(_ids)), _ids, fencepost.spread_(_names, cardinality(_ids)),
+    fencepost.spread_(_lanes, cardinality(_ids)), fencepost.spread_(_releases, cardinality(_ids)), fencepost.spread_(_inputs, cardinality(_ids)),
+    fencepost.spread_(_sources, cardinality(_ids)), fencepost.spread_(_priorities, cardinality(_ids)), fencepost.spread_(_on_losts, cardinality(_ids)),
+    fencepost.spread_(_claim_mss, cardinality(_ids)), fencepost.spread_(_delay_mss, cardinality(_ids)), fencepost.spread_(_contracts, cardinality(_ids)))
+    with ordinality
+$law$;
+
+-- Many, in one commit; each has the answer it would have alone.
 create function fencepost.admit_launches(_orgs text[], _ids text[], _names text[], _lanes integer[], _releases text[],
   _inputs text[], _sources text[], _priorities integer[], _on_losts text[], _claim_mss bigint[], _delay_mss bigint[], _contracts jsonb[],
   _repair boolean, _patience_ms integer)
@@ -666,8 +683,7 @@ begin
     with i as materialized (
         select nextval('fencepost.run_rid_seq') as rid, s.* from (
           select i.*, coalesce(i.priority, p.priority) as turn, coalesce(i.claim_ms, p.claim_ms) as bound, v_now + nullif(greatest(i.delay_ms, 0), 0) * interval '1 ms' as later
-            from unnest(_orgs, _ids, _names, _lanes, _releases, _inputs, _sources, _priorities, _on_losts, _claim_mss, _delay_mss, _contracts)
-                 with ordinality as i(org, id, name, lane, release, input, source, priority, on_lost, claim_ms, delay_ms, contract, ord)
+            from fencepost.launches_(_orgs, _ids, _names, _lanes, _releases, _inputs, _sources, _priorities, _on_losts, _claim_mss, _delay_mss, _contracts) i
             left join lateral (select p.priority, p.claim_ms from fencepost.policy p where p.source = coalesce(i.source, 'api') limit 1) p on true
            order by i.org collate "C", i.id collate "C") s),
       r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
@@ -682,14 +698,16 @@ begin
     -- An id that is taken, a name that is none, a source that has no policy: each by itself, in the same order.
     return query
       select i.ord::integer, a.rid, a.answer, a.repair_needed, a.stored
-        from (select i.ord from unnest(_orgs, _ids) with ordinality as i(org, id, ord) order by i.org collate "C", i.id collate "C", i.ord) i
-       cross join lateral fencepost.admit_launch(_orgs[i.ord], _ids[i.ord], _names[i.ord], _lanes[i.ord], _releases[i.ord], _inputs[i.ord], _sources[i.ord],
-                     _priorities[i.ord], _on_losts[i.ord], _claim_mss[i.ord], _delay_mss[i.ord], _contracts[i.ord], _repair, _patience_ms) a
+        from (select i.* from fencepost.launches_(_orgs, _ids, _names, _lanes, _releases, _inputs, _sources, _priorities, _on_losts, _claim_mss,
+                                _delay_mss, _contracts) i
+               order by i.org collate "C", i.id collate "C", i.ord) i
+       cross join lateral fencepost.admit_launch(i.org, i.id, i.name, i.lane, i.release, i.input, i.source, i.priority, i.on_lost, i.claim_ms,
+                     i.delay_ms, i.contract, _repair, _patience_ms) a
        order by i.ord;
     return;
   end;
   if v_asleep then
-    perform fencepost.rouse_(l.lane, least(l.n, 16)::integer) from (select l.lane, count(*) as n from unnest(_lanes) l(lane) group by l.lane) l;
+    perform fencepost.rouse_(l.lane, least(l.n, 16)::integer) from (select l.lane, count(*) as n from unnest(fencepost.spread_(_lanes, cardinality(_ids))) l(lane) group by l.lane) l;
   end if;
   return query select n.ord::integer, n.rid, 'created'::text, false, null::jsonb from unnest(v_new) with ordinality as n(rid, ord);
 end $law$;
