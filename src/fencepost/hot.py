@@ -75,10 +75,8 @@ class Coalescer(Generic[Item, Answer]):
             loop = self._loop = asyncio.get_running_loop()  # once: every asking is a system call before Python 3.12
         future: asyncio.Future[Answer] = loop.create_future()
         self._queue.append(_Ask(item, size, future))
-        if self._sender is None:
-            self._sender = loop.create_task(
-                self._send_all()
-            )  # it begins in the loop's next turn: who comes in this one comes along
+        if self._sender is None:  # it begins in the loop's next turn: who comes in this one comes along
+            self._sender = loop.create_task(self._send_all())
         return future
 
     def stop(self, error: Exception | None = None) -> None:
