@@ -16,6 +16,7 @@ from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.settings import Settings
 from fencepost.testing import pause_at, raise_at
+from fencepost.worker import pulse
 from fencepost.worker.loop import Worker
 from tests.roads.crew import Crew, after, until, until_row
 from tests.roads.proxy import Line
@@ -234,6 +235,20 @@ async def test_40_14_what_a_beat_is_told_of_is_never_given_back_under_a_slow_cla
             pause.release()
             assert await ends(admin, rid) == "completed"
     assert await history(admin, rid) == [(1, "finished")]
+
+
+async def test_40_12_a_beat_that_is_asked_for_waits_for_no_other(
+    worker_dsn: str, admin: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel may be waiting: neither the next beat, nor what is to be published later, is waited for."""
+    monkeypatch.setattr(pulse, "PUBLISH_SECONDS", 3600.0)
+    heard = "select heard_at from fencepost.incarnation"
+    async with working(worker_dsn, lease=200.0, beat=60.0) as worker:
+        last = await admin.fetchval(heard)
+        for _ in range(3):
+            worker.pulse.changed()
+            worker.pulse.beat_now()
+            last = await until_row(lambda last=last: admin.fetchval(f"{heard} where heard_at > $1", last), "a beat", 10)
 
 
 async def test_40_11_what_was_claimed_and_not_begun_is_given_back_at_once_and_charged_no_try(
