@@ -177,6 +177,7 @@ class Game(Seat):
         waiting = asyncio.ensure_future(reached.wait())
         await asyncio.wait({held.task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        await self.table.db.quiet()
         reached.clear()
         if held.task.done():
             held.task.result()

@@ -12,9 +12,10 @@ from typing import Any
 
 import asyncpg
 
-from fencepost import Client, RunCancelled, RunFailed, RunUnknown, ledger, recovery, terminal
+from fencepost import Client, RunCancelled, RunFailed, RunUnknown, ledger, limits, recovery, terminal
 from fencepost.attempts import Claimed
 from fencepost.db import Database
+from fencepost.hot import Record
 from fencepost.testing import Clock
 from fencepost.words import ERROR_CODES, EVENT_TYPES
 from fencepost.worker.execution import WorkerFace
@@ -37,11 +38,39 @@ class QuickClock(Clock):
         return await self._connection.fetchval(text, *args)
 
 
+class Watched(Database):
+    """It knows when nobody asks it anything: a leg that stands at a gate may have a row's result under way."""
+
+    def __init__(self, dsn: str, *, connections: int) -> None:
+        super().__init__(dsn, connections=connections)
+        self._under_way = 0
+        self._idle_again = asyncio.Event()
+
+    async def call(self, door: str, *args: Any, patience: float = limits.CLIENT_PATIENCE_SECONDS) -> list[Record]:
+        self._under_way += 1
+        try:
+            return await super().call(door, *args, patience=patience)
+        finally:
+            self._under_way -= 1
+            self._idle_again.set()
+
+    async def quiet(self) -> None:
+        """Wait until nothing is under way, nor about to be."""
+        turns = 0
+        while turns < 10:
+            await asyncio.sleep(0)  # waits: a turn, in which whoever was answered goes on
+            turns += 1
+            while self._under_way:
+                turns = 0
+                self._idle_again.clear()
+                await self._idle_again.wait()
+
+
 @dataclass
 class Table:
     """What all games share: one database, one client, one worker's face."""
 
-    db: Database
+    db: Watched
     owner: asyncpg.Connection
     clock: QuickClock
     client: Client
@@ -50,7 +79,7 @@ class Table:
 
     @staticmethod
     async def lay(worker_dsn: str, owner_dsn: str) -> Table:
-        db = Database(worker_dsn, connections=4)
+        db = Watched(worker_dsn, connections=4)
         owner = await asyncpg.connect(owner_dsn)
         client = Client(db, "dev")
         clock = QuickClock(owner)
