@@ -30,13 +30,12 @@ def as_worker(dsn: str) -> str:
 async def empty_database(server: str, options: str = "strategy file_copy") -> AsyncIterator[str]:
     """The DSN of a database in which nothing of ours stands yet."""
     name = f"fencepost_empty_{uuid.uuid4().hex}"
-    owner = await asyncpg.connect(server)
-    await owner.execute(f"create database {name} {options}")
-    try:
-        yield with_database(server, name)
-    finally:
-        await owner.execute(f"drop database {name} (force)")
-        await owner.close()
+    async with connected(server) as owner:
+        await owner.execute(f"create database {name} {options}")
+        try:
+            yield with_database(server, name)
+        finally:
+            await owner.execute(f"drop database {name} (force)")
 
 
 @asynccontextmanager
