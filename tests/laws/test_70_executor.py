@@ -303,6 +303,7 @@ async def test_logs_are_read_from_where_one_left_off(here: Place) -> None:
     supervised = await here.go(shell("echo one; echo E >&2; sleep 60"))
     assert commands.tail(supervised.folder, "stdout", 0)[1] in {0, 4}
     await until(lambda: commands.tail(supervised.folder, "stdout", 0)[0] == b"one\n")
+    await until(lambda: commands.tail(supervised.folder, "stderr", 0)[0] == b"E\n")  # before it is killed
     found, at = commands.tail(supervised.folder, "stdout", 0)
     assert (found, at) == (b"one\n", 4)
     os.kill(here.pid(supervised), 15)
