@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.ports import await_listener, free_port
+
 RCLONE = Path(sys.executable).with_name("rclone")
 KEY, SECRET = "AKFENCEPOST", "not-a-secret"
-SOON = 60.0  # seconds
 
 
 class Bucket:
@@ -21,9 +20,7 @@ class Bucket:
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "kept").mkdir(parents=True)
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         self.environ = {
             "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
@@ -38,15 +35,7 @@ class Bucket:
                  "--config", "", "--cache-dir", self.root.with_name("rclone-cache")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        late = time.monotonic() + SOON
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), SOON).close()
-                return
-            except OSError:
-                assert self._process.poll() is None, (self.root / "log").read_text()
-                assert time.monotonic() < late
-                time.sleep(0.02)  # waits: a server that is starting tells nobody when it listens
+        await_listener(self.port, self._process, self.root / "log")
 
     def kill(self) -> None:
         """Away, at once; idempotent."""

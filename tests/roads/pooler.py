@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-import asyncpg
 import pytest
 
+from tests.ports import await_listener, free_port
 from tests.roads.proxy import NAME, Line
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer here (Debian: apt-get install pgbouncer)")
-START_SECONDS = 10.0
 
 
 class Pooler:
     """Gives out `servers` sessions of the server, a transaction at a time, to whoever comes to `dsn`. `folder`: open to other users."""
 
     def __init__(self, dsn: str, folder: Path, *, servers: int = 2) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port: int = probe.getsockname()[1]
+        self._port = free_port()
         parts = urlsplit(dsn)
         where = {"host": "127.0.0.1", "port": str(self._port), "pooler": "1"}
         self.dsn = urlunsplit(parts._replace(query=urlencode(where)))
@@ -51,17 +46,12 @@ class Pooler:
             (self._folder / NAME).chmod(0o777)
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen([PROGRAM, "settings"], cwd=self._folder, user=user, stdout=log, stderr=log)
-        until = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                probe = await asyncpg.connect(self.dsn.replace("&pooler=1", ""), statement_cache_size=0, timeout=5)
-            except (OSError, TimeoutError):
-                if self._process.poll() is not None or time.monotonic() > until:
-                    await self.__aexit__()
-                    raise AssertionError((self._folder / "log").read_text()) from None
-            else:
-                await probe.close()
-                return self
+        try:
+            await_listener(self._port, self._process, self._folder / "log")
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._process is not None
