@@ -18,6 +18,7 @@ from fencepost.db import Database
 from fencepost.errors import DatabaseUnavailable
 from fencepost.hot import Coalescer
 from fencepost.ledger import read_run
+from fencepost.testing import pause_at
 from fencepost.words import STALE, Fence
 from tests.support import admit_one, claim_all, lane_of, launch, new_holder
 from tests.support_runs import batch, holding
@@ -197,10 +198,11 @@ async def test_a_caller_who_goes_away_takes_back_what_was_not_sent_and_no_more(d
     first, neighbour = (counter.ask(launch(id=name, lane=lane), 4) for name in ("first", "neighbour"))
     unsent = counter.ask(launch(id="unsent", lane=lane), 4)
     unsent.cancel()
-    await asyncio.sleep(0)  # waits: a turn of the loop, in which the first two leave
-    behind, left = (counter.ask(launch(id=name, lane=lane), 4) for name in ("behind", "left"))
-    first.cancel()
-    left.cancel()
+    with pause_at("statement.before", when=lambda facts: facts["door"] == "admit_launches") as pause:
+        await pause.reached()  # the first two have left
+        behind, left = (counter.ask(launch(id=name, lane=lane), 4) for name in ("behind", "left"))
+        first.cancel()
+        left.cancel()
     async with asyncio.timeout(10):
         assert [(await one).how for one in (neighbour, behind)] == ["created", "created"]
     found = [name for name in ("first", "neighbour", "unsent", "behind", "left") if await read_run(db, "default", name)]
@@ -211,10 +213,11 @@ async def test_a_client_that_is_closed_tells_who_waits_for_a_launch(dsn: str) ->
     """00.13 The launch may have happened: the error says to start it again with the same id."""
     client = Client(Database(dsn))
     await client.start(work, id="before")
-    under_way = [asyncio.ensure_future(client.start(work, id=f"n{n}")) for n in range(3)]
-    await asyncio.sleep(0)  # waits: a turn of the loop, in which they leave
-    await client.close()
-    async with asyncio.timeout(10):
-        found = await asyncio.gather(*under_way, return_exceptions=True)
+    with pause_at("statement.before", when=lambda facts: facts["door"] == "admit_launches") as pause:
+        under_way = [asyncio.ensure_future(client.start(work, id=f"n{n}")) for n in range(3)]
+        await pause.reached()
+        await client.close()
+        async with asyncio.timeout(10):
+            found = await asyncio.gather(*under_way, return_exceptions=True)
     assert {type(f) for f in found} == {DatabaseUnavailable}
     assert all("with the same id" in str(f) for f in found)
