@@ -78,6 +78,7 @@ class Driver:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4))
     endings: list[str] = field(default_factory=list)  # what became of each leg
     _holders: dict[Leg, uuid.UUID] = field(default_factory=dict)
+    _present: dict[str, Leg] = field(default_factory=dict)  # the leg of each run that ran last
     _holder: uuid.UUID | None = None  # of the next leg
     _watcher: uuid.UUID | None = None  # who beats
     _kept: bool = True  # the leg lost last had kept something
@@ -142,6 +143,7 @@ class Driver:
 
     async def finish(self, leg: Leg, seconds: float = 20) -> str:
         """Run a leg to its end."""
+        self._present[leg.claimed.id] = leg
         async with asyncio.timeout(seconds):
             ending = await leg.run()
         self.endings.append(ending)
@@ -161,12 +163,18 @@ class Driver:
         """What waits in the line, to its end; or a beat."""
         legs = await self.claim(most=8, together=True)
         if legs:
-            await self._meanwhile(asyncio.gather(*(self.finish(leg) for leg in legs)))
+            endings = asyncio.gather(*(self.finish(leg) for leg in legs))
+            await self._meanwhile(endings)
+            for leg, ending in zip(legs, endings.result(), strict=True):
+                if ending == "stale":
+                    await self.bury(leg)
         else:
             await self.beat()
 
     async def _meanwhile(self, legs: asyncio.Future[Any]) -> None:
-        """Wait for legs. One that does not park may wait for a child: somebody else must run it."""
+        """Wait for legs. One that does not park may wait for a child: somebody else must run it. (One that has just parked may be run there
+        as well.)
+        """
         try:
             while not (await asyncio.wait({legs}, timeout=0.05))[0]:
                 self._holder = None
@@ -238,7 +246,6 @@ class Driver:
         """A mark or a look counts as a commit only where the leg before has kept something: else nothing would ever come of the run."""
         counted = KEEPS | LOOKS if self._kept else KEEPS
         at_its_end = f"lost at its end: {leg.claimed.id}"
-        ends = self.endings.count(at_its_end)
         commits = 0
         self._kept = False
 
@@ -250,8 +257,8 @@ class Driver:
                 leg.abort("lost")
 
         def ended(facts: dict[str, Any], _: int) -> None:
-            if ends < 2 and facts["run"] == leg.claimed.id:
-                leg.abort("lost")
+            if facts["run"] == leg.claimed.id and self.endings.count(at_its_end) < 2:
+                self._present[leg.claimed.id].abort("lost")
                 self.endings.append(at_its_end)
 
         with at_point("statement.executed", committed), at_point("leg.ended", ended):
@@ -282,11 +289,11 @@ class Driver:
         )
         assert done == ("done", None), done
 
-    async def again(self, run: str) -> None:
-        """An operator's word on an attempt as a whole, and on each of its unknown steps before."""
+    async def resolve_all(self, run: str, verdict: str = "again", value: Any = None) -> None:
+        """An operator's word on each unknown step, and then that the attempt as a whole is to go on."""
         for step in (await self.show(run))["steps"]:
             if step["state"] == "unknown":
-                await self.resolve(run, step["name"], "again", ordinal=step["ordinal"])
+                await self.resolve(run, step["name"], verdict, value, ordinal=step["ordinal"])
         if (await self.show(run))["status"] != "unknown":
             return
         done = await recovery.resolve(

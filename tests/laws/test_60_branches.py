@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fencepost import App, Context
+from fencepost import App, Context, Retry
 from fencepost.testing import Clock, pause_at
 from tests.legs import Driver, looked, overtaken, run_of, until
 
@@ -293,3 +293,30 @@ async def test_locks_queues_and_events_between_branches_work_and_replay(driver: 
     logs = [log for _, log in sorted(seen.items())]
     for log in logs:
         assert logs[-1][: len(log)] == log
+
+
+async def test_what_may_stay_unasked_holds_nothing_while_a_branch_stands_at_a_queue(driver: Driver, app: App) -> None:
+    """60.11, 50.4 Whoever is to serve the queue is held for what a try before recorded: where nothing moves for a while, that is passed
+    over."""
+
+    @app.step(repeatable=True)
+    async def work(what: str) -> str:
+        return what
+
+    @app.workflow(retry=Retry(2, on=(OSError,), delay=0))
+    async def flow(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            await ctx.now()
+            raise OSError("no route")
+        ends: asyncio.Queue[str] = asyncio.Queue()
+
+        async def serve() -> None:
+            await ends.put(await ctx.step(work, "in the second try"))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve())
+            return await ends.get()
+
+    run = await driver.start(flow)
+    await driver.run_until(run)
+    assert await driver.output(run) == "in the second try"

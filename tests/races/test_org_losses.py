@@ -70,7 +70,7 @@ class Play:
         shown = await self.driver.show(run)
         if shown["status"] == "unknown":
             self.again += sum(step["state"] == "unknown" for step in shown["steps"])
-            await self.driver.again(run)
+            await self.driver.resolve_all(run)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -194,8 +194,15 @@ class Branches:
 
     def is_locked(self) -> bool:
         """One branch at least stands at a lock, and every other waits, stands at one too, or at an event or a queue."""
-        stands = [{code for code, _ in _frames(task)} for task in self.all if not self.waits(task)]
-        return all(codes & (_LOCKS | _MEETINGS) for codes in stands) and any(codes & _LOCKS for codes in stands)
+        return self.is_standing() and any(codes & _LOCKS for codes in self._stands())
+
+    def is_standing(self) -> bool:
+        """Every branch waits, or stands at a lock, an event or a queue."""
+        return all(codes & (_LOCKS | _MEETINGS) for codes in self._stands())
+
+    def _stands(self) -> list[set[types.CodeType]]:
+        """Where the code of each branch that does not wait stands."""
+        return [{code for code, _ in _frames(task)} for task in self.all if not self.waits(task)]
 
     def all_wait(self) -> bool:
         """Every branch waits. One that does not is looked at again when what it awaits has ended: it may wait then."""

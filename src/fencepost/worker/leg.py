@@ -17,11 +17,12 @@ from fencepost.errors import StepFailed, StepOutcomeUnknown
 from fencepost.words import CANCELLING, Cancelling, Stale
 from fencepost.worker.context import Context
 from fencepost.worker.execution import Threads, WorkerFace
-from fencepost.worker.history import Key, Recorded, read_page
+from fencepost.worker.history import Recorded, loosen, read_page
 from fencepost.worker.keeping import Keeping
 from fencepost.worker.replay import Engine
 from fencepost.worker.tasks import watch_tasks
 from fencepost.worker.waits import Waits
+from fencepost.worker.ways import Ways
 
 UNWIND_ROUNDS: Final = 3
 UNWIND_SECONDS: Final = 1.0
@@ -38,8 +39,7 @@ class Leg:
         self.fence = claimed.fence
         self.suspect = claimed.suspect
         self.met_unknown = False
-        self.told: set[Key] = set()  # recorded Unknowns that the code was told again
-        self.tells: dict[Key, bool] = {}  # which of them must be told again, or must not, for the history to fit
+        self.ways = Ways()  # in which its history is read
         self.threads = Threads()
         self.engine: Engine | None = None  # of the present pass through the code, and its waits
         self.waits: Waits | None = None
@@ -109,44 +109,26 @@ class Leg:
     async def _replayed(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
         """Run the code until it ends or the leg is over; every branch has ended then.
 
-        Code that was told Unknown and recorded more replays only if it is told so again; code that let it leave the workflow
-        sees what an operator resolved since. Which of the two it was, the history says: it fits, or it does not. A way in which branches
-        wait for each other's locks is left for the other, and taken for good where that does not fit.
+        Where an earlier attempt was told Unknown, the history can be read in two ways: they are tried until one fits (ways.py).
         """
-        left: list[Key] | None = []  # where a way led nowhere and the other was tried; None: that did not fit
         while True:
-            main = await self._run_code(recorded, text, may_be_stuck=left is not None)
+            main = await self._run_code(recorded, text)
             engine = self.engine
             assert engine is not None
             if engine.live or engine.over is None or engine.over[0] not in ("unfit", "stuck"):
                 return main
-            undecided = self._undecided(engine)
-            if undecided:
-                if left is not None and engine.over[0] == "stuck":
-                    left.append(undecided[0])
-                self.tells[undecided[0]] = undecided[0] not in self.told
-            elif left:
-                self.tells |= {key: not self.tells[key] for key in left}
-                left = None
-            else:
+            if not self.ways.turn(stuck=engine.over[0] == "stuck"):
                 return main
             for one in recorded:
                 one.asked = False
 
-    def _undecided(self, engine: Engine) -> list[Key]:
-        """What earlier attempts were told last of each unknown outcome, and of which no way was chosen yet."""
-        last = {r.name: r.key for r in engine.history if r.is_told}
-        return [key for key in last.values() if key not in self.tells]
-
-    async def _run_code(self, recorded: list[Recorded], text: str | None, *, may_be_stuck: bool) -> asyncio.Task[Any]:
+    async def _run_code(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
         engine = self.engine = Engine(recorded, self.face.loop)
         keeping = Keeping(self, engine)
         waits = self.waits = Waits(keeping)
         engine.on_rest, engine.restless = waits.rest, waits.restless
-        if may_be_stuck:
-            engine.may_be_stuck = lambda: bool(self._undecided(engine))
+        engine.has_other_way = self.ways.has_other
         self.met_unknown = False
-        self.told.clear()
         context = Context(self, keeping, waits)
         given = (
             (values.decode(text, self.workflow.input_type),) if self.workflow.takes_input and text is not None else ()
@@ -181,6 +163,7 @@ class Leg:
                 )
         except ValueError as error:
             return recorded, {"code": "UNDECODABLE", "message": str(error)}
+        loosen(recorded)
         return recorded, None
 
     async def _input(self) -> str | None:

@@ -27,6 +27,7 @@ from fencepost.worker.tasks import _engine, branch_context, current
 from fencepost.worker.turns import AtBoundary, Calling, Turn
 
 QUIET_TURNS: Final = 3  # of the loop, with nothing runnable: a callback between two futures is seen in one of them
+STILL_SECONDS: Final = 0.5  # nothing moves, and who stands at an event or a queue may be served from elsewhere
 REFUSALS_MAX: Final = 100  # code that swallows the end of its leg more often than this is left waiting
 
 
@@ -55,7 +56,7 @@ class Engine:
         self.passed: asyncio.Future[None] = self.loop.create_future()  # its code has ended, or the leg is over
         self.restless: Callable[[], bool] = _never  # whether `on_rest` has anything to do
         self.on_rest: Callable[[bool], None] | None = None  # live, at rest, nothing to give: (every branch waits)
-        self.may_be_stuck: Callable[[], bool] = _never  # whether the history can be read another way
+        self.has_other_way: Callable[[], bool] = _never  # in which the history can be read
         self._counts: dict[tuple[str, str], int] = {}
         self._asked: list[Key] = []  # in order, for the report of a history that does not fit
         self._waiting: dict[Key, Turn] = {}  # recorded results that were asked for
@@ -64,6 +65,8 @@ class Engine:
         self._arrived: list[Turn] = []  # live results, a heap by seq
         self._quiet = 0
         self._pumping = False
+        self._stillness: asyncio.TimerHandle | None = None
+        self._is_still = False  # for STILL_SECONDS
         self._refusals = 0
 
     # ── what the context asks ────────────────────────────────────────────────────────────────────────────────────────
@@ -190,7 +193,8 @@ class Engine:
         """The pass is over and judged. What points in a circle is cut, so that no collector must come for it."""
         self.over = self.over or ("ended", None)
         self.main = self.on_rest = None
-        self.restless = self.may_be_stuck = _never
+        self.restless = self.has_other_way = _never
+        self._move()
         self.code.close()
 
     def break_off(self, problem: Exception) -> None:
@@ -261,6 +265,8 @@ class Engine:
     def stir(self) -> None:
         """Something changed: look, in a coming turn of the loop, whether a result can be given."""
         self._quiet = 0
+        if self._stillness is not None:
+            self._move()
         if self._pumping or (self.live and not self._arrived and not self.restless()):
             return
         if not self.is_ending:
@@ -334,14 +340,33 @@ class Engine:
         self.stir()
 
     def _stands_still(self) -> bool:
-        """Every branch waits, or stands at a lock: whoever has that waits too, so nothing more is asked while he is held."""
-        return not self._preparing and (self.code.all_wait() or self.code.is_locked())
+        """Every branch waits, or stands at a lock: whoever has that waits too, so nothing more is asked while he is held. Or it stands
+        at an event or a queue, which may be served from elsewhere, and nothing has moved for a while.
+        """
+        if self._preparing:
+            return False
+        if self.code.all_wait() or self.code.is_locked():
+            return True
+        if self._stillness is None and self.code.is_standing():
+            self._stillness = self.loop.call_later(STILL_SECONDS, self._still, context=self.outside)
+        return self._is_still
+
+    def _still(self) -> None:
+        self._is_still = True
+        if not self._pumping and not self.is_ending:
+            self._again(QUIET_TURNS)
+
+    def _move(self) -> None:
+        if self._stillness is not None:
+            self._stillness.cancel()
+            self._stillness = None
+        self._is_still = False
 
     def _does_not_fit(self, why: str) -> None:
         """Code is judged only when every branch waits (law 60.11); where the history can be read another way, that is tried before."""
         if self.code.all_wait():
             self.end_unfit(why)
-        elif self.may_be_stuck():
+        elif self.has_other_way():
             self.end("stuck")
 
     def _give(self, turn: Turn) -> bool:

@@ -50,20 +50,22 @@ class Telling:
         """Where an earlier attempt was told Unknown and that is still so, say it again, in its place among the results.
 
         Where it is not so any more, the step is answered or asked afresh. The leg overrules this where the history fits the other
-        way only (Leg._replayed). Being told once more is recorded anew: what was told last counts.
+        way only (ways.py). Being told once more is recorded anew: what was told last counts.
         """
         leg, engine = self._leg, self._engine
         every = self._told(recorded.kind, recorded.name, recorded.ordinal)
         for told in every:
             told.asked = True
-        if not every or leg.tells.get(every[-1].key) is False:
+        if not every:
             return
         told = every[-1]
-        if told.key not in leg.tells:
+        is_told = leg.ways.meet(told.key)
+        if is_told is None:
             with engine.preparing(told):
-                if recorded.resolved or not await self._keeping.perform(lambda: is_still_so(told)):
-                    return
-        leg.told.add(told.key)
+                is_told = not recorded.resolved and await self._keeping.perform(lambda: is_still_so(told))
+            leg.ways.take(told.key, told=is_told)
+        if not is_told:
+            return
         await engine.replay(told)
         # Unresolved still (law 40.6)? Of a map's rows only the door that ends the leg knows.
         leg.met_unknown |= recorded.state == "marked"
