@@ -47,3 +47,33 @@ async def test_both_signals_of_a_race_reach_the_waits_that_were_there(db: Databa
     assert sorted(output) == list(range(races)), "each signal to one wait"
     *attempts, last = (log for _, log in sorted(seen.items()))
     assert all(last[: len(log)] == log for log in attempts), seen
+
+
+@pytest.mark.parametrize("every", [1, 2, 100])
+@pytest.mark.parametrize("left", [(0,), (1,), (0, 1), (1, 0)], ids=str)
+async def test_what_reached_a_wait_that_was_left_is_the_next_ones_in_the_order_sent(
+    driver: Driver, app: App, left: tuple[int, ...], every: int
+) -> None:
+    """60.3 Whichever of two waits was left first, and whether the next one stands there already, with a later signal of its own, or comes."""
+
+    @app.step(repeatable=True)
+    async def note(value: int) -> int:
+        return value
+
+    @app.workflow()
+    async def flow(ctx: Context) -> list[int]:
+        go = asyncio.create_task(ctx.wait_for("go", int))
+        waits = [asyncio.create_task(ctx.wait_for("s", int)) for _ in range(2)]
+        await go
+        for one in left:
+            waits[one].cancel()
+        await asyncio.wait([waits[one] for one in left])
+        seen = [await wait for wait in waits if not wait.cancelled()]
+        await ctx.step(note, len(seen))
+        return [*seen, *[await ctx.wait_for("s", int) for _ in left]]
+
+    run = await driver.start(flow)
+    for name, value in (("go", 0), ("s", 1), ("s", 2)):
+        await driver.signal(run, name, value)
+    await driver.run_losing(run, every)
+    assert await driver.output(run) == [1, 2]

@@ -155,7 +155,7 @@ async def test_a_child_that_fails_is_cancelled_or_is_unknown(driver: Driver, app
         return await ctx.run_child(lost, id="lost one")
 
     run = await driver.start(parent)
-    await driver.run_until("slow one" if False else run, "parked")
+    await driver.run_until(run, "parked")
     while (await driver.states(run)).get("child slow#1") != "armed":
         await driver.run_until(run, "queued")
         await driver.run_until(run, "parked")
