@@ -188,6 +188,12 @@ async def boundary(
     return None if row is None else row[0] if len(row) == 1 else tuple(row)
 
 
+async def rows_of(admin: asyncpg.Connection, *columns: str) -> list[Any]:
+    """Of every row of every map, in order: these columns; one alone is no tuple."""
+    found = await admin.fetch(f"select {', '.join(columns)} from fencepost.row order by mid, index")
+    return [row[0] if len(columns) == 1 else tuple(row) for row in found]
+
+
 def history(claimed: Claimed) -> list[list[Any]]:
     """The recorded boundaries that the claim brought: [kind, name, ordinal, state, seq, hash, loose, repeatable, value, …]."""
     return json.loads(claimed.boundaries) if claimed.boundaries else []
