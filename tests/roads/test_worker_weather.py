@@ -12,15 +12,17 @@ import asyncpg
 import pytest
 
 from fencepost import App, Context, attempts
+from fencepost.admission import admit
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
-from fencepost.settings import Settings
-from fencepost.testing import pause_at, raise_at
+from fencepost.testing import at_point, pause_at, raise_at
 from fencepost.worker import pulse
 from fencepost.worker.loop import Worker
+from tests.roads import inside
 from tests.roads.crew import Crew, after, until, until_row
 from tests.roads.proxy import Line
-from tests.support import admit_one, look
+from tests.support import admit_one, claim_all, launch, look, new_holder
+from tests.support_runs import lose
 
 app = App("weather", release="dev")
 
@@ -85,20 +87,10 @@ def crew(line: Line, tmp_path: Path) -> Iterator[Crew]:
 
 
 @contextlib.asynccontextmanager
-async def working(dsn: str, *, lease: float = 30.0, beat: float = 8.0, **how: Any) -> AsyncIterator[Worker]:
-    """A worker in this process, from its first beat to its drain."""
+async def working(dsn: str, **how: Any) -> AsyncIterator[Worker]:
     done.clear()
-    worker = Worker(app, Settings(database_url=dsn, lease_seconds=lease, heartbeat_seconds=beat), threads=2, **how)
-    stop, ready = asyncio.Event(), asyncio.Event()
-    running = asyncio.ensure_future(worker.run(stop, on_ready=lambda _: ready.set()))
-    started = asyncio.ensure_future(ready.wait())
-    try:
-        await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
+    async with inside.working(app, dsn, **how) as worker:
         yield worker
-    finally:
-        started.cancel()
-        stop.set()
-        assert await running == 0
 
 
 async def ends(admin: asyncpg.Connection, rid: int, seconds: float = 20.0) -> Any:
@@ -201,6 +193,44 @@ async def test_00_10_a_session_that_no_longer_listens_is_noticed(
         await ours.execute("unlisten *")
         await until(lambda: worker.listener is not None and worker.listener.connection is not ours, "its end", 3.0)
         await until(lambda: worker.listening, "the next", 3.0)
+
+
+async def test_40_2_who_waits_for_a_hint_begins_what_it_claimed_before_it_looks_again(
+    worker_dsn: str, db: Database, admin: asyncpg.Connection
+) -> None:
+    """An empty look costs as much as a claim: between a claim and its code's first step it would delay that step."""
+    async with working(worker_dsn) as worker:
+        await until(lambda: worker.listening, "the listener")
+        await until_row(lambda: admin.fetchval("select holder from fencepost.sleeper"), "its sleep", 5.0)
+        await after(0.3)  # its last look
+        said: list[str] = []
+        with at_point("statement.before", lambda facts, _: said.append(facts["door"])):
+            assert await ends(admin, await admit_one(db, name="once", input='"a"')) == "completed"
+        assert said[: said.index("finish_attempts")].count("claim_attempts") == 1, said
+        assert "claim_attempts" in said[: said.index("keep_steps")], said
+
+
+@pytest.mark.parametrize("line", ["shares", "suspects"])
+async def test_40_15_20_9_who_waits_for_a_hint_leaves_nothing_in_the_line(
+    worker_dsn: str, db: Database, admin: asyncpg.Connection, monkeypatch: Any, line: str
+) -> None:
+    """A claim that gives less than was asked for: shares of several organisations, and a suspect, which is claimed alone."""
+    monkeypatch.setattr("fencepost.worker.claims.EMPTIED_SECONDS", 3600.0)
+    gone = await new_holder(db)
+    for _ in range(3):
+        await admit_one(db, name="once", input='"a"')
+    assert len(await claim_all(db, gone, most=3)) == 3
+    async with working(worker_dsn) as worker:
+        await until(lambda: worker.listening, "the listener")
+        await until_row(lambda: admin.fetchval("select holder from fencepost.sleeper"), "its sleep", 5.0)
+        await after(0.3)  # its last look
+        if line == "shares":
+            orgs = ["large"] * 200 + ["small"] * 20
+            count = len(await admit(db, [launch(org=org, name="once", input='"a"') for org in orgs]))
+        else:
+            count = await lose(db, gone)
+        ended = "select count(*) >= $1 or null from fencepost.outcome where status = 'completed'"
+        await until_row(lambda: admin.fetchval(ended, count), "every end", 20.0)
 
 
 # What is asked again

@@ -23,6 +23,7 @@ from fencepost.worker.held import Holding
 from fencepost.worker.marks import Mark, Marks
 
 TREE_POLL_SECONDS: Final = 0.5  # of a worker that runs one run and its descendants: somebody sits before it
+EMPTIED_SECONDS: Final = 0.05  # between a look that emptied the line and the next one
 NOTE_SECONDS: Final = 60.0
 
 
@@ -98,6 +99,10 @@ class Claims:
                 self._whole = False
                 if len(claim.claimed) >= most:
                     await self._say_asleep(lane, asleep=False)
+                elif self._asleep and wants_hints and self._has_emptied(holding, len(claim.claimed), most):
+                    # What comes now is hinted, and what somebody had locked is looked for in a while: the code of what was claimed begins
+                    # before that, and no empty look is in the way of its first steps.
+                    hinted |= await self._rest(self._work, EMPTIED_SECONDS)
             elif self._marks.partial:
                 continue  # look from the front
             elif self._asleep != wants_hints:
@@ -119,6 +124,12 @@ class Claims:
             return False
         since = self._suspect_since
         return since is None or asyncio.get_running_loop().time() - since <= self._lease
+
+    def _has_emptied(self, holding: Holding, claimed: int, most: int) -> bool:
+        """The claim left nothing in the line. Of k organisations each gave less than its share, `most` / k, for k is `claimed` at most
+        (20.9); a suspect is claimed alone, whatever else is there (40.15), and marks do not look at all.
+        """
+        return claimed * claimed < most and not holding.suspect and not self._marks.partial
 
     async def _claim(self, lane: int, holding: Holding, most: int) -> Claim:
         """The next request, asked until it is answered. What it gave is held in the same instant in which it counts as answered."""
