@@ -18,9 +18,8 @@ class Ways:
     """The ways in which a leg reads its history, one a pass."""
 
     def __init__(self) -> None:
-        self.met: dict[
-            Key, bool
-        ] = {}  # places that the present pass has come to, in order -> whether the code is told again
+        # Places that the present pass has come to, in order -> whether the code is told again.
+        self.met: dict[Key, bool] = {}
         self._chosen: dict[Key, bool] = {}
         self._turned: set[Key] = set()
         self._left: dict[Key, bool] | None = None  # the first way in which branches stand for each other
