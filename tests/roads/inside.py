@@ -1,4 +1,4 @@
-"""A worker in the test's own process, from its first beat to its drain."""
+"""A worker in the test's own process, from its first beat to its drain; and how its runs end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
+
 from fencepost import App
 from fencepost.settings import Settings
 from fencepost.worker.loop import Worker
+from tests.roads.crew import until_row
 
 
 @contextlib.asynccontextmanager
@@ -26,3 +29,9 @@ async def working(app: App, dsn: str, *, lease: float = 30.0, beat: float = 8.0,
         started.cancel()
         stop.set()
         assert await running == 0
+
+
+async def ends(admin: asyncpg.Connection, rid: int, seconds: float = 20.0) -> Any:
+    """How a run ends."""
+    ask = "select status from fencepost.outcome where rid = $1"
+    return await until_row(lambda: admin.fetchval(ask, rid), f"the end of run {rid}", seconds)
