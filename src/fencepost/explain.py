@@ -339,7 +339,7 @@ def _unknown(doc: Document, rows: Sequence[UnknownRow]) -> Iterator[Wait]:
                 step = shlex.quote(f"{item['name']}#{item['ordinal']}")
                 by = [
                     *_verdicts(doc, "--step", step),
-                    command(doc, "resolve", "--step", step, "lookup") + " (asks its look-up again)",
+                    command(doc, "resolve", "--step", step, "lookup") + " (asks its look-up again, where it has one)",
                 ]
                 if item["late_evidence"]:
                     by.append(
