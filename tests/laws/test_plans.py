@@ -10,7 +10,6 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from statistics import median_low
 
 import asyncpg
 import pytest
@@ -106,11 +105,13 @@ class Line:
 
 
 async def burst(line: Line, batches: int) -> dict[str, int]:
-    """Of each door the median: whoever connects to the server just then keeps the dead in the indexes for a moment."""
+    """Of each door the least: whoever connects to the server just then keeps the dead in the indexes for a moment, for several batches on
+    a busy machine, and a plan that reads too much does so in each.
+    """
     line.reads.clear()
     for _ in range(batches):
         await line.batch(BATCH)
-    return {door: median_low(reads) for door, reads in line.reads.items()}
+    return {door: min(reads) for door, reads in line.reads.items()}
 
 
 async def test_no_hot_door_reads_more_for_a_run_than_the_run_has_whatever_it_was_planned_on(
