@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context as Variables
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakSet
 
 _Awaited = Iterable[asyncio.Future[Any]]
@@ -192,17 +192,12 @@ class Branches:
         """Nothing of the code runs in the coming turn of the loop."""
         return all(task in self.inside or is_blocked(task) for task in self.all)
 
-    def is_locked(self) -> bool:
-        """One branch at least stands at a lock, and every other waits, stands at one too, or at an event or a queue."""
-        return self.is_standing() and any(codes & _LOCKS for codes in self._stands())
-
-    def is_standing(self) -> bool:
-        """Every branch waits, or stands at a lock, an event or a queue."""
-        return all(codes & (_LOCKS | _MEETINGS) for codes in self._stands())
-
-    def _stands(self) -> list[set[types.CodeType]]:
-        """Where the code of each branch that does not wait stands."""
-        return [{code for code, _ in _frames(task)} for task in self.all if not self.waits(task)]
+    def standing(self) -> Literal["runs", "locked", "met"]:
+        """Of the branches that do not wait: one `runs`; or all stand at locks, events or queues, `locked`: one at least at a lock."""
+        places = [{code for code, _ in _frames(task)} for task in self.all if not self.waits(task)]
+        if not all(codes & (_LOCKS | _MEETINGS) for codes in places):
+            return "runs"
+        return "locked" if any(codes & _LOCKS for codes in places) else "met"
 
     def all_wait(self) -> bool:
         """Every branch waits. One that does not is looked at again when what it awaits has ended: it may wait then."""

@@ -345,9 +345,9 @@ class Engine:
         """
         if self._preparing:
             return False
-        if self.code.all_wait() or self.code.is_locked():
+        if self.code.all_wait() or (standing := self.code.standing()) == "locked":
             return True
-        if self._stillness is None and self.code.is_standing():
+        if standing == "met" and self._stillness is None:
             self._stillness = self.loop.call_later(STILL_SECONDS, self._still, context=self.outside)
         return self._is_still
 
