@@ -66,8 +66,9 @@ def read_page(page: str) -> list[Recorded]:
 def loosen(recorded: list[Recorded]) -> None:
     """Of a step that is to be run again, that the code was told Unknown of it tells the code nothing: it may stay unasked (law 50.4)."""
     again = {told_name(r.kind, r.name, r.ordinal) for r in recorded if r.state == "again"}
-    for told in recorded:
-        told.loose |= told.is_told and told.name in again
+    if again:  # which is rare, and a history long
+        for told in recorded:
+            told.loose |= told.is_told and told.name in again
 
 
 def told_name(kind: str, name: str, ordinal: int) -> str:

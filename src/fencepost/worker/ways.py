@@ -19,7 +19,7 @@ class Ways:
 
     def __init__(self) -> None:
         # Places that the present pass has come to, in order -> whether the code is told again.
-        self.met: dict[Key, bool] = {}
+        self._met: dict[Key, bool] = {}
         self._chosen: dict[Key, bool] = {}
         self._turned: set[Key] = set()
         self._left: dict[Key, bool] | None = None  # the first way in which branches stand for each other
@@ -28,16 +28,16 @@ class Ways:
 
     def meet(self, place: Key) -> bool | None:
         """The code comes to a place: whether it is told again. None: what is known now says it (`take`)."""
-        self.met[place] = self._chosen.get(place, False)
+        self._met[place] = self._chosen.get(place, False)
         return self._chosen.get(place)
 
     def take(self, place: Key, *, told: bool) -> None:
         """What is known now said it."""
-        self.met[place] = told
+        self._met[place] = told
 
     def has_other(self) -> bool:
         """There is another way than the present one."""
-        return not self._last and (self._left is not None or any(place not in self._turned for place in self.met))
+        return not self._last and (self._left is not None or any(place not in self._turned for place in self._met))
 
     def turn(self, *, stuck: bool) -> bool:
         """Begin another way, after one that did not fit, or in which branches stand for each other. False: there is none.
@@ -45,18 +45,18 @@ class Ways:
         The last of all is the first one that was stuck, for whom a branch stands may come from elsewhere; else the first one of all, whose
         report says more than that of a way nobody would go.
         """
-        if self._last or not self.met:
+        if self._last or not self._met:
             return False
         if stuck and self._left is None:
-            self._left = dict(self.met)
-        places = list(self.met)
+            self._left = dict(self._met)
+        places = list(self._met)
         at = next((n for n in reversed(range(len(places))) if places[n] not in self._turned), None)
         if at is not None and at < len(places) - 1:
             self._backs += 1
         if at is None or self._backs > BACKS_MAX:
             self._chosen, self._last = self._left or {}, True
         else:
-            self._chosen = {place: self.met[place] for place in places[:at]} | {places[at]: not self.met[places[at]]}
+            self._chosen = {place: self._met[place] for place in places[:at]} | {places[at]: not self._met[places[at]]}
             self._turned = {place for place in self._turned if place in self._chosen} | {places[at]}
-        self.met = {}
+        self._met = {}
         return True
