@@ -1,4 +1,4 @@
-"""Law 50.6: a map's rows are judged, and stored, before the first begins."""
+"""Law 50.6: a map's rows are judged before the first begins."""
 
 from __future__ import annotations
 
