@@ -219,6 +219,10 @@ async def _record(connection: asyncpg.Connection, schema: str, scripts: list[Scr
         scripts[-1].version,
         test,
     )
+    if test:  # its clock is a row every session reads (law 00.1)
+        await connection.execute(
+            f"create or replace function {name}.now_() returns timestamptz language sql stable as {quote_literal(f'select {name}.test_now_()')}"
+        )
     await connection.executemany(
         f"insert into {name}.migration (version, name, sha256, applied_at) values ($1, $2, $3, transaction_timestamp())",
         [(s.version, s.name, s.sha256) for s in scripts],

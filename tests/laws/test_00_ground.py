@@ -14,10 +14,22 @@ from fencepost import admission, attempts, limits, terminal
 from fencepost.admission import Admitted
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw, Busy
-from fencepost.schema import installed_version, quote_ident
+from fencepost.schema import installed_version, migrate, quote_ident
 from fencepost.testing import Clock
 from tests.laws import doors
-from tests.support import admit_one, claim_all, claim_one, lane_of, launch, look, new_holder, tables, until_blocked
+from tests.support import (
+    admit_one,
+    claim_all,
+    claim_one,
+    connected,
+    empty_database,
+    lane_of,
+    launch,
+    look,
+    new_holder,
+    tables,
+    until_blocked,
+)  # fmt: skip
 from tests.support_runs import batch, holding
 
 NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
@@ -28,6 +40,23 @@ NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
 
 async def test_a_transaction_reads_the_clock_once(db: Database, admin: asyncpg.Connection) -> None:
     """00.1 Two doors of one transaction, a moment apart, write the same instant; another transaction's is later."""
+    await write_twice_and_once(db, admin)
+
+
+async def test_an_installation_that_was_not_made_for_tests_reads_no_clock_but_the_databases(server: str) -> None:
+    """00.1 Nor when somebody writes another one into the row by hand."""
+    async with empty_database(server) as dsn, connected(dsn) as owner:
+        await migrate(owner, "fencepost")
+        db = Database(dsn, connections=2)
+        try:
+            await write_twice_and_once(db, owner)
+            await owner.execute("update fencepost.meta set test = true, test_now = $1", NOON)
+            assert await look(owner, await admit_one(db), "submitted_at < now()", table="run") is True
+        finally:
+            await db.close()
+
+
+async def write_twice_and_once(db: Database, admin: asyncpg.Connection) -> None:
     await lane_of(db)
     async with db.connection() as connection, connection.transaction():
         first = await admission.admit_on(db, connection, launch())

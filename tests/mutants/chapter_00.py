@@ -4,6 +4,7 @@ from tests.mutants import Mutant
 
 GROUND, SHAPES = "00_ground.sql", "15_shapes.sql"
 CLOCK = ("test_00_ground.py::test_a_transaction_reads_the_clock_once",)
+DATABASES = ("test_00_ground.py::test_an_installation_that_was_not_made_for_tests_reads_no_clock_but_the_databases",)
 SET = ("test_00_ground.py::test_every_session_reads_the_clock_that_a_test_set",)
 SHAPE = ("test_00_moves.py::test_a_shape_that_is_not_legal_is_impossible",)
 GROWS = ("test_00_moves.py::test_numbers_only_grow_and_a_row_stays_its_runs",)
@@ -48,6 +49,20 @@ MUTANTS = [
         "m.one), transaction_timestamp())",
         "m.one), clock_timestamp())",
         CLOCK,
+    ),
+    Mutant(
+        "the clock is the transaction's, where no test sets it",
+        GROUND,
+        "select transaction_timestamp()",
+        "select clock_timestamp()",
+        DATABASES,
+    ),
+    Mutant(
+        "a clock that is set counts in an installation for tests only",
+        GROUND,
+        "language sql stable as $law$ select transaction_timestamp() $law$",
+        "language plpgsql stable as $law$ begin return coalesce((select m.test_now from fencepost.meta m), transaction_timestamp()); end $law$",
+        DATABASES,
     ),
     Mutant(
         "a set clock is read",
@@ -101,38 +116,38 @@ MUTANTS = [
         "where false limit 1;",
         ("test_00_moves.py::test_a_run_leaves_only_to_an_outcome",),
     ),
-    shape("tries are attempts", "_number >= _tries and _tries >= 0 and _losses >= 0 and _seq >= 1"),
+    shape("tries are attempts", "_t.number >= _t.tries and _t.tries >= 0 and _t.losses >= 0 and _t.seq >= 1"),
     shape(
         "a fence, its holder, its claim and its request are one",
-        "(_fence is null) = (_holder is null) and (_fence is null) = (_claimed_at is null) and (_fence is null) = (_request is null)",
+        "(_t.fence is null) = (_t.holder is null) and (_t.fence is null) = (_t.claimed_at is null) and (_t.fence is null) = (_t.request is null)",
     ),
-    shape("nobody begins without a fence", "(not _begun or _fence is not null)"),
-    shape("unknown has a reason", "(_state = 'unknown') = (_unknown is not null)"),
-    shape("parked has a park", "(_state = 'parked') = (_park is not null)"),
-    shape("cancelling has a grace", "(_state = 'cancelling') = (_cancel_until is not null)"),
-    shape("a claim bound ends with the claim", "(_claim_by is null or (_state = 'queued' and _number = 0))"),
-    shape("a code digest is of a code park", "(_code_digest is null or _park = 'code')"),
+    shape("nobody begins without a fence", "(not _t.begun or _t.fence is not null)"),
+    shape("unknown has a reason", "(_t.state = 'unknown') = (_t.unknown is not null)"),
+    shape("parked has a park", "(_t.state = 'parked') = (_t.park is not null)"),
+    shape("cancelling has a grace", "(_t.state = 'cancelling') = (_t.cancel_until is not null)"),
+    shape("a claim bound ends with the claim", "(_t.claim_by is null or (_t.state = 'queued' and _t.number = 0))"),
+    shape("a code digest is of a code park", "(_t.code_digest is null or _t.park = 'code')"),
     Mutant(
         "shape: a queued run has no fence",
         SHAPES,
-        "when 'queued' then _fence is null",
+        "when 'queued' then _t.fence is null",
         "when 'queued' then true",
         SHAPE,
     ),
     Mutant(
-        "shape: a running one has", SHAPES, "when 'running' then _fence is not null and", "when 'running' then", SHAPE
+        "shape: a running one has", SHAPES, "when 'running' then _t.fence is not null and", "when 'running' then", SHAPE
     ),
     Mutant(
         "shape: no timer of one parked on its code",
         SHAPES,
-        "_fence is null and (_park <> 'code' or _due_at is null)",
-        "_fence is null",
+        "_t.fence is null and (_t.park <> 'code' or _t.due_at is null)",
+        "_t.fence is null",
         SHAPE,
     ),
     Mutant(
         "shape: no timer of an unknown one",
         SHAPES,
-        "when 'unknown' then _fence is null and _due_at is null",
+        "when 'unknown' then _t.fence is null and _t.due_at is null",
         "when 'unknown' then true",
         SHAPE,
     ),

@@ -54,8 +54,8 @@ OF_MANY = {
         "where p.source = coalesce(i.source, 'cron') limit 1) p",
     ),
     "the bound of many counts from the due instant": (
-        "coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1",
-        "v_now + i.bound * interval '1 ms' end, 1",
+        "coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1, coalesce(i.",
+        "v_now + i.bound * interval '1 ms' end, 1, coalesce(i.",
     ),
     "an asked bound of many is no policy's": (
         "coalesce(i.claim_ms, p.claim_ms) as bound",
@@ -144,8 +144,8 @@ MUTANTS = [
     Mutant(
         "bad names are refused before any write",
         ADMISSION,
-        " and fencepost.good_names_(_org, _id, _name);",
-        ";",
+        " and fencepost.good_names_(_org, _id, _name)\n",
+        "\n",
         BAD,
     ),
     Mutant(
@@ -188,8 +188,8 @@ MUTANTS = [
     Mutant(
         "the bound counts from the due instant",
         ADMISSION,
-        "coalesce(i.later, v_now) + i.bound * interval '1 ms' end,\n         exists",
-        "v_now + i.bound * interval '1 ms' end,\n         exists",
+        "coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1, coalesce(_",
+        "v_now + i.bound * interval '1 ms' end, 1, coalesce(_",
         BOUND,
     ),
     Mutant(

@@ -22,28 +22,6 @@ begin
      and _priority between -1000000 and 1000000;
 end $law$;
 
-create function fencepost.is_task_(_state text, _number integer, _tries integer, _losses integer, _seq integer, _fence uuid, _holder uuid,
-  _request bigint, _claimed_at timestamptz, _begun boolean, _park text, _code_digest text, _unknown text, _cancel_until timestamptz,
-  _due_at timestamptz, _claim_by timestamptz, _on_lost text) returns boolean language plpgsql immutable as $law$
-begin
-  return _state in ('queued', 'running', 'parked', 'cancelling', 'unknown')
-     and _on_lost in ('replay', 'fail', 'ask')
-     and (_park is null or _park in ('wait', 'code', 'plan'))
-     and _number >= _tries and _tries >= 0 and _losses >= 0 and _seq >= 1
-     and (_fence is null) = (_holder is null) and (_fence is null) = (_claimed_at is null) and (_fence is null) = (_request is null)
-     and (not _begun or _fence is not null)
-     and (_state = 'unknown') = (_unknown is not null)
-     and (_state = 'parked') = (_park is not null)
-     and (_state = 'cancelling') = (_cancel_until is not null)
-     and case _state when 'queued' then _fence is null
-                     when 'running' then _fence is not null and _due_at is null
-                     when 'parked' then _fence is null and (_park <> 'code' or _due_at is null)
-                     when 'unknown' then _fence is null and _due_at is null
-                     when 'cancelling' then _due_at is null end
-     and (_claim_by is null or (_state = 'queued' and _number = 0))
-     and (_code_digest is null or _park = 'code');
-end $law$;
-
 create function fencepost.is_boundary_(_kind text, _state text, _ordinal integer, _opened_seq integer, _seq integer) returns boolean language plpgsql immutable as $law$
 begin
   return _kind in ('step', 'map', 'sleep', 'signal', 'child', 'value')
@@ -135,10 +113,30 @@ create table fencepost.task (
   progress       text,
   on_lost        text not null,
   parent         bigint,
-  opaque         boolean not null default false,  -- begun, it is lost by proof, by its ceiling or by its own word only (70.10)
-  check (fencepost.is_task_(state, number, tries, losses, seq, fence, holder, request, claimed_at, begun, park, code_digest, unknown, cancel_until,
-                            due_at, claim_by, on_lost))
+  opaque         boolean not null default false  -- begun, it is lost by proof, by its ceiling or by its own word only (70.10)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- Of the whole row, for every column that a constraint names is parsed anew as well. Not so where a row holds payloads, which would be copied.
+create function fencepost.is_task_(_t fencepost.task) returns boolean language plpgsql immutable as $law$
+begin
+  return _t.state in ('queued', 'running', 'parked', 'cancelling', 'unknown')
+     and _t.on_lost in ('replay', 'fail', 'ask')
+     and (_t.park is null or _t.park in ('wait', 'code', 'plan'))
+     and _t.number >= _t.tries and _t.tries >= 0 and _t.losses >= 0 and _t.seq >= 1
+     and (_t.fence is null) = (_t.holder is null) and (_t.fence is null) = (_t.claimed_at is null) and (_t.fence is null) = (_t.request is null)
+     and (not _t.begun or _t.fence is not null)
+     and (_t.state = 'unknown') = (_t.unknown is not null)
+     and (_t.state = 'parked') = (_t.park is not null)
+     and (_t.state = 'cancelling') = (_t.cancel_until is not null)
+     and case _t.state when 'queued' then _t.fence is null
+                     when 'running' then _t.fence is not null and _t.due_at is null
+                     when 'parked' then _t.fence is null and (_t.park <> 'code' or _t.due_at is null)
+                     when 'unknown' then _t.fence is null and _t.due_at is null
+                     when 'cancelling' then _t.due_at is null end
+     and (_t.claim_by is null or (_t.state = 'queued' and _t.number = 0))
+     and (_t.code_digest is null or _t.park = 'code');
+end $law$;
+alter table fencepost.task add check (fencepost.is_task_(task));
 
 -- The claim's line. Parked, delayed, suspect and finished work is in no claim index.
 create index task_line on fencepost.task (lane, org, turn_at, rid) where state = 'queued' and due_at is null and losses = 0;
