@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fencepost.db import Database
 from fencepost.testing import Clock
-from tests.support import admit_one, claim_all, new_holder
+from tests.support import admit_one, claim_all, connected, new_holder
 
 NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
 pytestmark = pytest.mark.usefixtures("lawful")
@@ -95,3 +95,16 @@ async def test_a_claim_never_asks_for_more_than_it_was_told_to(db: Database) -> 
     for n in range(6):
         await admit_one(db, org=f"org-{n % 2}")
     assert [len(got) for got in await turns(db, holder, most=3, times=3)] == [3, 3, 0]
+
+
+@pytest.mark.parametrize("most", [2, 4])
+async def test_of_many_organisations_the_head_of_each_line_is_taken_or_the_next_where_another_has_it(
+    db: Database, admin: asyncpg.Connection, dsn: str, most: int
+) -> None:
+    """20.9 The loudest first; where another claim holds the head of a line, nobody waits for it."""
+    lines = {org: [await admit_one(db, org=org, priority=p) for p in (1, 3, 2)] for org in ("a", "b")}
+    async with connected(dsn) as other, other.transaction():
+        await other.execute("select from fencepost.task where rid = $1 for no key update", lines["a"][1])
+        got = await claim_all(db, await new_holder(db), most=most)
+    taken = [c.fence.rid for c in got]
+    assert taken == [lines["a"][2], lines["b"][1], lines["a"][0], lines["b"][2]][:most]

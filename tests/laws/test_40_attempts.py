@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from fencepost import attempts, recovery, steps, suspension, terminal
+from fencepost import admission, attempts, recovery, steps, suspension, terminal
 from fencepost.attempts import Claim
 from fencepost.db import Database
 from fencepost.ledger import note_progress, read_run
 from fencepost.testing import Clock
 from fencepost.words import STALE, Fence
-from tests.support import admit_one, claim_all, claim_one, lane_of, look, new_holder, next_request, tables
+from tests.support import admit_one, claim_all, claim_one, lane_of, launch, look, new_holder, next_request, tables
 from tests.support_runs import (
     arm,
     batch,
@@ -94,24 +94,25 @@ async def test_without_a_claim_nothing_can_be_written(db: Database, admin: async
     assert await tables(admin) == before
 
 
+@pytest.mark.parametrize(("runs", "orgs", "most"), [(10, 1, 1), (1500, 300, 3)])
 async def test_of_many_racing_claimants_at_most_one_wins(
-    db: Database, worker_dsn: str, admin: asyncpg.Connection
+    db: Database, worker_dsn: str, runs: int, orgs: int, most: int
 ) -> None:
-    """40.2 Six workers, ten runs, one at a time until nothing is left: each run is claimed once, under one fence."""
-    for _ in range(10):
-        await admit_one(db)
+    """40.2 Six workers, a few runs at a time until nothing is left: each run is claimed once, under one fence."""
+    lane = await lane_of(db)
+    await admission.admit(db, [launch(lane=lane, org=f"org-{n % orgs}") for n in range(runs)])
     ways = [Database(worker_dsn, connections=1) for _ in range(6)]
     holders = [await new_holder(db) for _ in ways]
 
     async def take(way: Database, holder: uuid.UUID) -> list[attempts.Claimed]:
         found: list[attempts.Claimed] = []
-        while got := await claim_all(way, holder):
+        while got := await claim_all(way, holder, most=most):
             found += got
         return found
 
     taken = [c for found in await asyncio.gather(*map(take, ways, holders)) for c in found]
-    assert len({c.fence.rid for c in taken}) == len(taken) == 10
-    assert len({c.fence.fence for c in taken}) == 10
+    assert len({c.fence.rid for c in taken}) == len(taken) == runs
+    assert len({c.fence.fence for c in taken}) == runs
     assert {c.fence.number for c in taken} == {1}
     for way in ways:
         await way.close()

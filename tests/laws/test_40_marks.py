@@ -40,7 +40,7 @@ def place(one: Claimed) -> tuple[str, datetime, int]:
 
 @pytest.mark.usefixtures("lawful")
 async def test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike(db: Database) -> None:
-    """20.9 Of organisations it names, each behind its mark, in turns; of others nothing."""
+    """20.9 Of organisations it names, each behind its mark, in turns; of others nothing, nor of another lane."""
     holder = await new_holder(db)
     admitted = {org: [(await admit_one(db, org=org)) for _ in range(6)] for org in ("a", "b", "c")}
     front = await claim_all(db, holder, most=2)
@@ -50,6 +50,9 @@ async def test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_sh
     assert [one.fence.rid for one in later if one.org == "a"] == admitted["a"][1:3]
     far = await go_on(db, holder, [("c", NOON + timedelta(days=9000), 1)], 4)
     assert far == ()
+    mark = (await claim_all(db, holder, most=1, cursor="b"))[0]
+    await admit_one(db, org="c", release="another")
+    assert {one.fence.rid for one in await go_on(db, holder, [place(mark)], 99)} == set(admitted["c"][1:])
 
 
 @pytest.mark.usefixtures("lawful")

@@ -10,6 +10,7 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import asyncpg
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from fencepost.db import Database
 from fencepost.hot import columns
 from tests.reads import reads_of
+from tests.roads.crew import until_row
 from tests.support import lane_of, launch, new_holder, next_request
 
 BATCH = 64
@@ -27,6 +29,7 @@ do $$ declare t regclass; begin
     execute format('alter table %s set (autovacuum_enabled = off)', t);
   end loop;
 end $$"""
+PASSED = "select true where pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8"
 OTHERS = """
 with r as (insert into fencepost.run (org, id, kind, name, lane, release, source, priority, input, on_lost, key_root, submitted_at)
            select 'default', 'old-' || n, 'workflow', 'work', $1, 'dev', 'program', 0, 'null', 'replay', gen_random_uuid(), now()
@@ -105,11 +108,13 @@ class Line:
 
 
 async def burst(line: Line, batches: int) -> dict[str, int]:
-    """Of each door the least: whoever connects to the server just then keeps the dead in the indexes for a moment, for several batches on
-    a busy machine, and a plan that reads too much does so in each.
+    """Of each door the least, each batch begun when nobody can see any more what is dead: a neighbour that connects or writes, also in
+    another database of the server, keeps it in the indexes until then, and a plan that reads too much does so in each.
     """
     line.reads.clear()
     for _ in range(batches):
+        here: str = await line.session.fetchval("select pg_current_xact_id()::text")
+        await until_row(partial(line.session.fetchval, PASSED, here), "the end of what our neighbours write")
         await line.batch(BATCH)
     return {door: min(reads) for door, reads in line.reads.items()}
 

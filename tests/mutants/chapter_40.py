@@ -19,6 +19,9 @@ TWENTY = ("test_40_claims.py::test_after_twenty_deferrals_the_run_ends_in_the_tr
 HOUR = ("test_40_claims.py::test_half_an_hour_from_the_first_deferral_is_the_end_too",)
 BUDGET = ("test_40_claims.py::test_the_budget_counts_since_an_attempt_last_began",)
 TWICE = ("test_00_doors.py::test_a_door_asked_again_has_no_second_effect_and_gives_the_same_answer",)
+HEADS = (
+    "test_20_turns.py::test_of_many_organisations_the_head_of_each_line_is_taken_or_the_next_where_another_has_it",
+)
 TURNS = ("test_20_turns.py", "test_40_marks.py")
 STOP = ("test_40_attempts.py::test_a_stopping_worker_gives_back_what_it_never_dispatched_and_loses_the_rest_itself",)
 
@@ -157,8 +160,8 @@ MUTANTS = [
     Mutant(
         "a suspect is not in the line",
         ATTEMPTS,
-        "where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null and t.losses = 0",
-        "where t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null",
+        "and t.losses = 0 order by t.turn_at, t.rid limit q.quota",
+        "order by t.turn_at, t.rid limit q.quota",
         SUSPECT,
     ),
     Mutant("a suspect is for the empty-handed", ATTEMPTS, "  if _alone then\n", "  if true then\n", SUSPECT),
@@ -170,18 +173,46 @@ MUTANTS = [
         SUSPECT,
     ),
     Mutant(
-        "work of another lane is another's",
+        "a line is its lane's, from the front",
         ATTEMPTS,
-        "select t.rid, row_number() over () as rank from (\n            select t.rid from fencepost.task t where t.lane = _lane and",
-        "select t.rid, row_number() over () as rank from (\n            select t.rid from fencepost.task t where",
+        "where h.rid is null and t.lane = _lane and t.org = o.org",
+        "where h.rid is null and t.org = o.org",
         ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_claims.py", "test_20_turns.py"),
+    ),
+    Mutant(
+        "a line is its lane's, from a mark",
+        ATTEMPTS,
+        "where t.lane = _lane and t.org = m.org",
+        "where t.org = m.org",
+        ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_marks.py"),
+    ),
+    Mutant(
+        "where somebody else has the head of a line, it is walked",
+        ATTEMPTS,
+        "where h.rid is null and t.lane",
+        "where false and t.lane",
+        HEADS,
+    ),
+    Mutant(
+        "the head of a line is its first",
+        ATTEMPTS,
+        "order by t.lane, t.org, t.turn_at, t.rid limit 1",
+        "order by t.lane, t.org, t.turn_at desc, t.rid limit 1",
+        HEADS,
         2,
+    ),
+    Mutant(
+        "the head of a line still waits",
+        ATTEMPTS,
+        "t.rid = o.head and t.state = 'queued' and",
+        "t.rid = o.head and",
+        ("test_40_attempts.py::test_of_many_racing_claimants_at_most_one_wins",),
     ),
     Mutant(
         "turns begin behind the cursor",
         ATTEMPTS,
-        'select _cursor collate "C", 0, 0',
-        "select ''::text collate \"C\", 0, 0",
+        'select _cursor collate "C", null::bigint, 0, 0',
+        "select ''::text collate \"C\", null::bigint, 0, 0",
         TURNS,
     ),
     Mutant(
