@@ -160,8 +160,8 @@ MUTANTS = [
     Mutant(
         "a suspect is not in the line",
         ATTEMPTS,
-        "and t.losses = 0 order by t.turn_at, t.rid limit q.quota",
-        "order by t.turn_at, t.rid limit q.quota",
+        "and t.losses = 0 and (t.turn_at, t.rid) >=",
+        "and (t.turn_at, t.rid) >=",
         SUSPECT,
     ),
     Mutant("a suspect is for the empty-handed", ATTEMPTS, "  if _alone then\n", "  if true then\n", SUSPECT),
@@ -204,15 +204,15 @@ MUTANTS = [
     Mutant(
         "the head of a line still waits",
         ATTEMPTS,
-        "t.rid = o.head and t.state = 'queued' and",
-        "t.rid = o.head and",
+        "t.rid = o.rid and t.state = 'queued' and",
+        "t.rid = o.rid and",
         ("test_40_attempts.py::test_of_many_racing_claimants_at_most_one_wins",),
     ),
     Mutant(
         "turns begin behind the cursor",
         ATTEMPTS,
-        'select _cursor collate "C", null::bigint, 0, 0',
-        "select ''::text collate \"C\", null::bigint, 0, 0",
+        'select _cursor collate "C", null::timestamptz, null::bigint, 0, 0',
+        "select ''::text collate \"C\", null::timestamptz, null::bigint, 0, 0",
         TURNS,
     ),
     Mutant(

@@ -140,28 +140,28 @@ create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns s
 $law$;
 
 -- The organisations' next runs: a loose scan from the caller's cursor, an equal share of each, wrapped once: a constant number of
--- index probes per claimed run. Of many organisations one run each: the head of its line is known then, and the line is walked only where
--- somebody else has it.
+-- index probes per claimed run. The scan comes by the head of each line: of many organisations one run each, the line is walked only where
+-- somebody else has its head; and from there, not once more over the dead before it.
 create function fencepost.pick_(_lane integer, _n integer, _cursor text) returns bigint[] language plpgsql volatile as $law$
 begin
   return (
-    with recursive o(org, head, lap, k) as (
-        select _cursor collate "C", null::bigint, 0, 0
+    with recursive o(org, turn_at, rid, lap, k) as (
+        select _cursor collate "C", null::timestamptz, null::bigint, 0, 0
         union all
-        select coalesce(a.org, b.org), coalesce(a.rid, b.rid), o.lap + (a.org is null)::integer, o.k + 1 from o
-          left join lateral (select t.org, t.rid from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null
+        select coalesce(a.org, b.org), coalesce(a.turn_at, b.turn_at), coalesce(a.rid, b.rid), o.lap + (a.org is null)::integer, o.k + 1 from o
+          left join lateral (select t.org, t.turn_at, t.rid from fencepost.task t where t.lane = _lane and t.org > o.org and t.state = 'queued' and t.due_at is null
                               and t.losses = 0 order by t.lane, t.org, t.turn_at, t.rid limit 1) a on true
-          left join lateral (select t.org, t.rid from fencepost.task t where a.org is null and o.lap = 0 and t.lane = _lane and t.state = 'queued'
+          left join lateral (select t.org, t.turn_at, t.rid from fencepost.task t where a.org is null and o.lap = 0 and t.lane = _lane and t.state = 'queued'
                               and t.due_at is null and t.losses = 0 order by t.lane, t.org, t.turn_at, t.rid limit 1) b on true
          where o.k < _n and coalesce(a.org, b.org) is not null and (o.lap + (a.org is null)::integer = 0 or coalesce(a.org, b.org) <= _cursor)),
       q as (select greatest(1, ceil(_n::numeric / greatest(1, count(*) - 1)))::integer as quota from o),
       pick as materialized (              -- materialised: a rescan of LIMIT … SKIP LOCKED would lock more rows than it returns
         select coalesce(h.rid, c.rid) as rid, coalesce(c.rank, 1) as rank, o.k from q cross join o
-          left join lateral (select t.rid from fencepost.task t where q.quota = 1 and t.rid = o.head and t.state = 'queued' and t.due_at is null
+          left join lateral (select t.rid from fencepost.task t where q.quota = 1 and t.rid = o.rid and t.state = 'queued' and t.due_at is null
                               and t.losses = 0 limit 1 for no key update skip locked) h on true
           left join lateral (select t.rid, row_number() over () as rank from (
             select t.rid from fencepost.task t where h.rid is null and t.lane = _lane and t.org = o.org and t.state = 'queued' and t.due_at is null
-               and t.losses = 0 order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c on true
+               and t.losses = 0 and (t.turn_at, t.rid) >= (o.turn_at, o.rid) order by t.turn_at, t.rid limit q.quota for no key update skip locked) t) c on true
          where o.k > 0 and (h.rid is not null or c.rid is not null))
     -- The first of each before the second of any: cut off in another order, whoever stands at the end would always get less (20.9).
     select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
