@@ -108,3 +108,18 @@ async def test_of_many_organisations_the_head_of_each_line_is_taken_or_the_next_
         got = await claim_all(db, await new_holder(db), most=most)
     taken = [c.fence.rid for c in got]
     assert taken == [lines["a"][2], lines["b"][1], lines["a"][0], lines["b"][2]][:most]
+
+
+async def test_behind_the_head_of_a_line_stands_nothing_but_what_waits_in_it(
+    db: Database, admin: asyncpg.Connection
+) -> None:
+    """20.9, 10.7, 40.15 Not what rides another lane, what is delayed, what is suspect or what another has."""
+    holder = await new_holder(db)
+    taken = await admit_one(db)
+    assert [c.fence.rid for c in await claim_all(db, await new_holder(db))] == [taken]
+    head = await admit_one(db, priority=2)
+    await admit_one(db, release="another")
+    await admit_one(db, delay_ms=60_000)
+    suspect, last = await admit_one(db), await admit_one(db)
+    await admin.execute("update fencepost.task set losses = 5 where rid = $1", suspect)
+    assert [c.fence.rid for c in await claim_all(db, holder, most=9, alone=False)] == [head, last]

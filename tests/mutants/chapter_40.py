@@ -19,6 +19,7 @@ TWENTY = ("test_40_claims.py::test_after_twenty_deferrals_the_run_ends_in_the_tr
 HOUR = ("test_40_claims.py::test_half_an_hour_from_the_first_deferral_is_the_end_too",)
 BUDGET = ("test_40_claims.py::test_the_budget_counts_since_an_attempt_last_began",)
 TWICE = ("test_00_doors.py::test_a_door_asked_again_has_no_second_effect_and_gives_the_same_answer",)
+LINE = ("test_20_turns.py::test_behind_the_head_of_a_line_stands_nothing_but_what_waits_in_it",)
 HEADS = (
     "test_20_turns.py::test_of_many_organisations_the_head_of_each_line_is_taken_or_the_next_where_another_has_it",
 )
@@ -158,11 +159,25 @@ MUTANTS = [
     ),
     Mutant("the buried claim nothing", ATTEMPTS, "if not found or v_ended is not null then", "if not found then", STOP),
     Mutant(
+        "what is delayed is not in the line",
+        ATTEMPTS,
+        "and t.due_at is null\n               and t.losses = 0 and (t.turn_at",
+        "and t.losses = 0 and (t.turn_at",
+        LINE,
+    ),
+    Mutant(
+        "what another has is not in the line",
+        ATTEMPTS,
+        "t.org = o.org and t.state = 'queued' and",
+        "t.org = o.org and",
+        LINE,
+    ),
+    Mutant(
         "a suspect is not in the line",
         ATTEMPTS,
         "and t.losses = 0 and (t.turn_at, t.rid) >=",
         "and (t.turn_at, t.rid) >=",
-        SUSPECT,
+        LINE,
     ),
     Mutant("a suspect is for the empty-handed", ATTEMPTS, "  if _alone then\n", "  if true then\n", SUSPECT),
     Mutant(
@@ -177,7 +192,7 @@ MUTANTS = [
         ATTEMPTS,
         "where h.rid is null and t.lane = _lane and t.org = o.org",
         "where h.rid is null and t.org = o.org",
-        ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_claims.py", "test_20_turns.py"),
+        LINE,
     ),
     Mutant(
         "a line is its lane's, from a mark",
