@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fencepost.sources import ArrowFile, Csv, JsonLines, Parquet
     from fencepost.worker.answers import Answer, NoAnswer, Said
     from fencepost.worker.context import Context
-    from fencepost.worker.mapped import Mapped, MappedTable
+    from fencepost.worker.mapped import Mapped, MappedBatches, MappedTable
 
 __all__ = [
     "Absent",
@@ -56,6 +56,7 @@ __all__ = [
     "LaunchConflict",
     "LaunchRefused",
     "Mapped",
+    "MappedBatches",
     "MappedTable",
     "NoAnswer",
     "Parquet",
@@ -102,6 +103,7 @@ _LATER = {
     "Said": "fencepost.worker.answers",
     "Context": "fencepost.worker.context",
     "Mapped": "fencepost.worker.mapped",
+    "MappedBatches": "fencepost.worker.mapped",
     "MappedTable": "fencepost.worker.mapped",
 }
 

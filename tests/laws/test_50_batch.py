@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost import App, Context, Csv, StepOutcomeUnknown
-from fencepost.worker.batches import batch_key
+from fencepost.keys import batch_key
 from tests.legs import Driver, Effects
 
 pytestmark = pytest.mark.usefixtures("lawful")
@@ -127,7 +127,7 @@ async def test_rows_cut_otherwise_are_not_taken_for_the_stored_ones(driver: Driv
 
 
 async def test_what_is_no_batch_is_refused_before_anything_begins(driver: Driver, app: App) -> None:
-    """50.8 A size that means nothing, a key twice, a table, a step that gives no list."""
+    """50.8 A size that means nothing, a key twice, a table that is not there, a step that gives no list."""
 
     @app.step(repeatable=True)
     async def load(rows: list[dict[str, Any]]) -> list[int]:
@@ -152,4 +152,4 @@ async def test_what_is_no_batch_is_refused_before_anything_begins(driver: Driver
 
     run = await driver.start(flow)
     await driver.run_until(run)
-    assert await driver.output(run) == ["ValueError", "ValueError", "ValueError", "TypeError", "TypeError"]
+    assert await driver.output(run) == ["ValueError", "ValueError", "ValueError", "SourceRefused", "TypeError"]

@@ -18,6 +18,7 @@ from fencepost import (
     Handle,
     JsonLines,
     Mapped,
+    MappedBatches,
     MappedTable,
     NoAnswer,
     Parquet,
@@ -129,6 +130,10 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
     assert_type((table.completed, table.total, table.unknown), tuple[int, int, tuple[str, ...]])
     await ctx.map(count, JsonLines("lines.jsonl"), key=lambda row: row["id"], out=Parquet("counts.parquet"))
     assert_type(await ctx.batch(load, lines, size=100, key="id", tolerance=1), Mapped[int])
+    batches = await ctx.batch(load, Csv("lines.csv"), size=100, key="id", unknown="return")
+    assert_type(batches, MappedBatches[int])
+    assert_type([n async for n in batches], list[int])
+    assert_type([pair async for pair in batches.items()], list[tuple[str, list[int]]])
     found = await ctx.waterfall("note", [first_note, second_note], lines[0])
     assert_type(found, Answer[Note] | NoAnswer)
     if isinstance(found, NoAnswer):

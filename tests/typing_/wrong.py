@@ -149,6 +149,8 @@ async def flow(ctx: Context, sheet: Sheet) -> Receipt:
     await ctx.batch(count, [Line("a")], size=2, key="id")  # wrong
     await ctx.batch(load, [sheet], size=2, key="path")  # wrong
     await ctx.batch(load, [Line("a")], key="id")  # wrong
+    await ctx.batch(load, Csv("lines.csv"), key="id")  # wrong
+    flat: MappedTable[int] = await ctx.batch(load, Csv("lines.csv"), size=2, key="id")  # wrong
     await ctx.waterfall("x", [count, name], Line("a"))  # wrong
     await ctx.waterfall("x", [count, read], Line("a"))  # wrong
     await ctx.waterfall("x", [count])  # wrong

@@ -14,9 +14,13 @@ from typing import Any
 
 from fencepost import values
 from fencepost.errors import SourceRefused
+from fencepost.hot import weight
+from fencepost.keys import batch_key
+from fencepost.limits import PAYLOAD_BYTES
 from fencepost.sources.table import Row, Table, Tell, settings_digest
 
 Key = str | Callable[[Row], object]
+_Unit = tuple[int, str, str]  # place, key and JSON text of a row, or of the rows of a batch
 _SHARDS = 1024
 PIECE_BYTES = 1024 * 1024  # of one call that stores rows
 _LOOK_EVERY = 1000  # rows
@@ -54,36 +58,42 @@ def key_name(key: Key) -> str:
     return key if isinstance(key, str) else "key"
 
 
-def read_as(table: Table, key: Key) -> str:
-    """How a table is read, as a digest: other columns or another key are other arguments."""
-    return settings_digest(table, key if isinstance(key, str) else "")
+def read_as(table: Table, key: Key, batch: int | None = None) -> str:
+    """How a table is read, as a digest: other columns, another key or batches of another size are other arguments."""
+    return settings_digest(table, key if isinstance(key, str) else "", batch)
 
 
-def judge(table: Table, key: Key, stop: threading.Event, size: int = PIECE_BYTES) -> Judged:
-    """Read the whole table once. Raises SourceRefused for the first thing that is wrong with it, with its place."""
+def judge(
+    table: Table, key: Key, stop: threading.Event, size: int = PIECE_BYTES, *, batch: int | None = None
+) -> Judged:
+    """Read the whole table once. `batch`: so many rows are stored as one. Raises SourceRefused for the first thing that is wrong with it,
+    with its place.
+    """
     digest = hashlib.sha256()
     shards = [array("q") for _ in range(_SHARDS)]
+
+    def see(name: str) -> None:
+        hashed = hash(name)
+        shards[hashed % _SHARDS].append(hashed)
+
     total = 0
     pieces: list[bytes] = []
-    for keys, inputs in _pieces(table, key, digest.update, size, stop):
-        for name in keys:
-            hashed = hash(name)
-            shards[hashed % _SHARDS].append(hashed)
+    for keys, inputs in _pieces(_units(table, _rows(table, key, digest.update, stop, see), batch), size):
         total += len(keys)
         pieces.append(_digest(keys, inputs))
     if suspects := _twice(shards):
         _find_twins(table, key, suspects, stop)
-    return Judged(digest.hexdigest(), read_as(table, key), total, tuple(pieces))
+    return Judged(digest.hexdigest(), read_as(table, key, batch), total, tuple(pieces))
 
 
 def pieces_of(
-    table: Table, key: Key, judged: Judged, stop: threading.Event, size: int = PIECE_BYTES
+    table: Table, key: Key, judged: Judged, stop: threading.Event, size: int = PIECE_BYTES, *, batch: int | None = None
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Keys and inputs as they were judged, about `size` bytes at a time; the last only once the file has ended there. Raises SourceRefused
     before anything is given that is not what was judged.
     """
     digest = hashlib.sha256()
-    found = _pieces(table, key, digest.update, size, stop)
+    found = _pieces(_units(table, _rows(table, key, digest.update, stop), batch), size)
     try:
         for n, known in enumerate(judged.pieces, start=1):
             piece = next(found, None)
@@ -96,14 +106,12 @@ def pieces_of(
         raise table.refused(f"it was changed while it was being read: {error.problem}", error.line) from None
 
 
-def _pieces(
-    table: Table, key: Key, tell: Tell, size: int, stop: threading.Event
-) -> Iterator[tuple[list[str], list[str]]]:
-    """At least one, which may be empty."""
+def _pieces(units: Iterable[_Unit], size: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Keys and texts, at least one piece, which may be empty."""
     keys: list[str] = []
     inputs: list[str] = []
     held = 0
-    for _, name, text in _rows(table, key, tell, stop):
+    for _, name, text in units:
         if inputs and held + len(text) > size:
             yield keys, inputs
             keys, inputs, held = [], [], 0
@@ -118,8 +126,42 @@ def _digest(keys: list[str], inputs: list[str]) -> bytes:
     return hashlib.blake2b("\n".join((*keys, *inputs)).encode(), digest_size=16).digest()
 
 
-def _rows(table: Table, key: Key, tell: Tell, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
-    """Place, key and JSON text of every row."""
+def _units(table: Table, rows: Iterable[_Unit], batch: int | None) -> Iterable[_Unit]:
+    """What is stored as a row of the map: each row, or each list of `batch` rows."""
+    return rows if batch is None else _batches(table, rows, batch)
+
+
+def _batches(table: Table, rows: Iterable[_Unit], batch: int) -> Iterator[_Unit]:
+    """Raises SourceRefused for rows that are too many bytes together, before more of them are held than that."""
+    lines: list[int] = []
+    keys: list[str] = []
+    texts: list[str] = []
+    held = 1  # bytes: a bracket, and a comma or the other bracket behind each
+
+    def unit() -> _Unit:
+        return lines[0], batch_key(keys), f"[{','.join(texts)}]"
+
+    for line, name, text in rows:
+        lines.append(line)
+        held += weight(text) + 1
+        if held > PAYLOAD_BYTES:
+            raise table.refused(
+                f"a batch of {batch} rows from here on is over {PAYLOAD_BYTES:,} bytes of JSON: give a smaller size",
+                lines[0],
+            )
+        keys.append(name)
+        texts.append(text)
+        if len(keys) == batch:
+            yield unit()
+            lines, keys, texts, held = [], [], [], 1
+    if keys:
+        yield unit()
+
+
+def _rows(
+    table: Table, key: Key, tell: Tell, stop: threading.Event, see: Callable[[str], None] | None = None
+) -> Iterator[_Unit]:
+    """Every row. `see`: is told every key."""
     for seen, (line, row) in enumerate(table.read(tell, key if isinstance(key, str) else None)):
         if seen % _LOOK_EVERY == 0 and stop.is_set():
             raise Stopped
@@ -128,6 +170,8 @@ def _rows(table: Table, key: Key, tell: Tell, stop: threading.Event) -> Iterator
             text = values.encode(row)
         except values.Unstorable as error:
             raise table.refused(f"it cannot be stored: {error.problem}", line, error.path.removeprefix("$.")) from None
+        if see is not None:
+            see(name)
         yield line, name, text
 
 

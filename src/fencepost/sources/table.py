@@ -96,7 +96,8 @@ def judge_columns(what: str, columns: Iterable[str] | None) -> tuple[str, ...] |
     return found
 
 
-def settings_digest(table: Table, key: str) -> str:
+def settings_digest(table: Table, key: str, batch: int | None) -> str:
     """16 hex digits for how a file is read."""
-    text = msgspec.json.encode([type(table).__name__, table.settings(), key], order="sorted")
+    cut = [] if batch is None else [batch]
+    text = msgspec.json.encode([type(table).__name__, table.settings(), key, *cut], order="sorted")
     return hashlib.blake2b(text, digest_size=8).hexdigest()

@@ -41,12 +41,8 @@ class Reader:
     failure: Callable[[str], Exception]
 
 
-class MappedTable(Generic[R_co]):
-    """What became of a table's rows. Results are no list in memory: `async for result in mapped` reads them in input order, in windows.
-
-    `completed`, `failed`, `skipped`, `total`: counts. `unknown`: keys, as they were when the map ended. `out`: the file of results,
-    where one was asked for.
-    """
+class _OfTable:
+    """Counts, failures and unknown keys: what a map and a batch over a table tell alike."""
 
     __slots__ = ("_reader", "completed", "failed", "out", "skipped", "total", "unknown")
 
@@ -62,17 +58,7 @@ class MappedTable(Generic[R_co]):
         self.out = out
 
     def __repr__(self) -> str:
-        return f"MappedTable(completed={self.completed}, failed={self.failed}, unknown={len(self.unknown)}, total={self.total})"
-
-    async def __aiter__(self) -> AsyncIterator[R_co]:
-        """Every result, in input order."""
-        async for row in self._rows("kept"):
-            yield await self._reader.value(row.value or "null")
-
-    async def items(self) -> AsyncIterator[tuple[str, R_co]]:
-        """Key and result of every row that is completed, in input order."""
-        async for row in self._rows("kept"):
-            yield row.key, await self._reader.value(row.value or "null")
+        return f"{type(self).__name__}(completed={self.completed}, failed={self.failed}, unknown={len(self.unknown)}, total={self.total})"
 
     async def failures(self) -> AsyncIterator[tuple[str, Exception]]:
         """Key and exception of every row that failed, in input order."""
@@ -88,3 +74,40 @@ class MappedTable(Generic[R_co]):
                 if row.state == state and row.key not in unknown:
                     yield row
             after = page[-1].index
+
+
+class MappedTable(_OfTable, Generic[R_co]):
+    """What became of a table's rows. Results are no list in memory: `async for result in mapped` reads them in input order, in windows.
+
+    `completed`, `failed`, `skipped`, `total`: counts. `unknown`: keys, as they were when the map ended. `out`: the file of results,
+    where one was asked for.
+    """
+
+    __slots__ = ()
+
+    async def __aiter__(self) -> AsyncIterator[R_co]:
+        """Every result, in input order."""
+        async for row in self._rows("kept"):
+            yield await self._reader.value(row.value or "null")
+
+    async def items(self) -> AsyncIterator[tuple[str, R_co]]:
+        """Key and result of every row that is completed, in input order."""
+        async for row in self._rows("kept"):
+            yield row.key, await self._reader.value(row.value or "null")
+
+
+class MappedBatches(_OfTable, Generic[R_co]):
+    """What became of a table's rows that a step took in batches: all as `MappedTable` has it, with batches for rows."""
+
+    __slots__ = ()
+
+    async def __aiter__(self) -> AsyncIterator[R_co]:
+        """Every result of every batch, in input order."""
+        async for row in self._rows("kept"):
+            for result in await self._reader.value(row.value or "null"):
+                yield result
+
+    async def items(self) -> AsyncIterator[tuple[str, list[R_co]]]:
+        """Key and results of every batch that is completed, in input order."""
+        async for row in self._rows("kept"):
+            yield row.key, await self._reader.value(row.value or "null")

@@ -12,10 +12,11 @@ from fencepost.errors import SourceRefused
 from fencepost.sources.judging import Key
 from fencepost.sources.table import Table
 from fencepost.steps import Row
+from fencepost.worker.batches import parts
 from fencepost.worker.execution import Ran, failure
 from fencepost.worker.history import Recorded
 from fencepost.worker.keeping import Keeping, Kept3
-from fencepost.worker.mapped import MappedTable, Reader
+from fencepost.worker.mapped import MappedBatches, MappedTable, Reader
 from fencepost.worker.outs import MapDoc, Out, needs_writing, write_again
 from fencepost.worker.tables import TableRun, Unfit
 from fencepost.worker.telling import Telling
@@ -33,15 +34,16 @@ class TableMaps:
         self._engine = keeping.engine
 
     async def map(
-        self, step: Step[..., Any], table: Table, key: Key, *, concurrency: int, tolerance: float, raises: bool, out: Out | None
-    ) -> MappedTable[Any]:  # fmt: skip
-        """One boundary. `raises`: unknown rows are raised, not returned."""
+        self, step: Step[..., Any], table: Table, key: Key, *, concurrency: int, tolerance: float, raises: bool, out: Out | None,
+        batch: int | None = None,
+    ) -> MappedTable[Any] | MappedBatches[Any]:  # fmt: skip
+        """One boundary. `raises`: unknown rows are raised, not returned. `batch`: the step takes lists of so many rows."""
         engine = self._engine
         ordinal = engine.count("map", step.name)
         recorded = await engine.enter(("map", step.name, ordinal))
         # What a declared retry has set aside is no record, but its rows are there.
         before = engine.recorded.get(("map", step.name, ordinal))
-        run = TableRun(self._leg, step, ordinal, table, key, concurrency, tolerance, out)
+        run = TableRun(self._leg, step, ordinal, table, key, concurrency, tolerance, out, batch)
         with engine.at_boundary():
             await self._raise_recorded_refusal(run)
             if recorded is not None:
@@ -116,14 +118,17 @@ class TableMaps:
 
     # ── what the code is given ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _collect(self, run: TableRun, state: str, text: str | None) -> MappedTable[Any] | Exception:
+    async def _collect(
+        self, run: TableRun, state: str, text: str | None
+    ) -> MappedTable[Any] | MappedBatches[Any] | Exception:
         if state == "failed":
             return failure(run.step, text or "{}")
         doc = values.decode(text or "{}", MapDoc)
         if needs_writing(run.out, doc):
             await run.opened()
             await write_again(self._leg.face.db, run.work.mid, run.out, doc)
-        return MappedTable(
+        kind: type[MappedTable[Any] | MappedBatches[Any]] = MappedTable if run.batch is None else MappedBatches
+        return kind(
             self._reader(run), completed=doc.completed, failed=doc.failed, skipped=doc.skipped, total=doc.rows, unknown=doc.unknown, out=doc.out
         )  # fmt: skip
 
@@ -138,7 +143,8 @@ class TableMaps:
                 return await self._keeping.perform(lambda: page(after))
 
         async def value(text: str) -> Any:
-            return await self._keeping.decoded(f"map {run.step.name}", text, run.step.returns)
+            found = await self._keeping.decoded(f"map {run.step.name}", text, run.step.returns)
+            return found if run.batch is None else parts(run.step, found)
 
         return Reader(read, value, lambda text: failure(run.step, text))
 

@@ -9,8 +9,8 @@ from fencepost import keys
 from fencepost.authoring import P, R, Step
 from fencepost.sources.table import Table
 from fencepost.worker.answers import Answer, NoAnswer
-from fencepost.worker.batches import flat, judge_batches
-from fencepost.worker.mapped import Mapped
+from fencepost.worker.batches import cut, flat, judge_batch
+from fencepost.worker.mapped import Mapped, MappedBatches
 from fencepost.worker.rooms import Rooms
 from fencepost.worker.tables import allowed, judge_tolerance
 from fencepost.worker.waterfall import Accept
@@ -59,22 +59,41 @@ class Plays(Rooms):
         hashed = keys.hash_call(args, kwargs)
         return await self._waterfalls.fall(name, steps, accept, hashed, args, kwargs)
 
+    @overload
+    async def batch(
+        self, step: Step[[list[Any]], list[R]], rows: Table, *, size: int, key: str | Callable[[dict[str, Any]], object], concurrency: int = 20,
+        tolerance: float = 0, unknown: Literal["raise", "return"] = "raise",
+    ) -> MappedBatches[R]: ...  # fmt: skip
+    @overload
     async def batch(
         self, step: Step[[list[T]], list[R]], rows: Iterable[T], *, size: int, key: str | Callable[[T], object], concurrency: int = 20,
         tolerance: float = 0, unknown: Literal["raise", "return"] = "raise",
-    ) -> Mapped[R]:  # fmt: skip
+    ) -> Mapped[R]: ...  # fmt: skip
+    async def batch(
+        self, step: Step[[list[Any]], list[R]], rows: Iterable[Any] | Table, *, size: int, key: str | Callable[[Any], object],
+        concurrency: int = 20, tolerance: float = 0, unknown: Literal["raise", "return"] = "raise",
+    ) -> Mapped[R] | MappedBatches[R]:  # fmt: skip
         """Run a step over lists of at most `size` rows, each list committed once; its results, concatenated, in input order (law 50.8).
 
         One boundary, and all else as `map` has it, with batches for rows: `tolerance` counts batches, `.failed` and `.unknown` name
-        them by the keys of their first and last row.
+        them by the keys of their first and last row. A table is never loaded whole, and a batch of it that does not fit the step's
+        parameter fails by itself.
         """
-        if isinstance(cast("object", rows), Table):
-            raise TypeError("ctx.batch takes a list of rows; ctx.map takes a table, row by row")
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         judge_tolerance(tolerance)
-        batches, judged = judge_batches(step, rows, key, size)
+        judge_batch(step, size)
+        raises = unknown == "raise"
+        if isinstance(rows, Table):
+            rows.ready()
+            return cast(
+                "MappedBatches[R]",
+                await self._tables.map(
+                    step, rows, key, concurrency=concurrency, tolerance=tolerance, raises=raises, out=None, batch=size
+                ),
+            )
+        batches, judged = cut(step, rows, key, size)
         mapped = await self._maps.map(
-            step, batches, judged, concurrency=concurrency, tolerance=allowed(tolerance, len(batches)), raises=unknown == "raise", out=None
+            step, batches, judged, concurrency=concurrency, tolerance=allowed(tolerance, len(batches)), raises=raises, out=None
         )  # fmt: skip
         return flat(step, mapped)

@@ -52,6 +52,7 @@ class TableRun:
     concurrency: int
     tolerance: float
     out: Out | None
+    batch: int | None = None  # so many rows are one, to the record
     judged: Judged | None = None
     failures: int = 0
     unknown: dict[int, str] = field(default_factory=dict[int, str])
@@ -72,7 +73,7 @@ class TableRun:
         """The whole file, before anything begins. Raises SourceRefused."""
         if self.out is not None:
             judge_place(self.out.table, self.table)
-        self.judged = await _in_thread(lambda stop: judge(self.table, self.key, stop))
+        self.judged = await _in_thread(lambda stop: judge(self.table, self.key, stop, batch=self.batch))
 
     async def recognise(self, recorded: Recorded) -> None:
         """That the table is the one that the record was made from. A file that is gone is not needed once its rows are stored. Raises Unfit."""
@@ -80,9 +81,9 @@ class TableRun:
         if known is None:
             raise Unfit(f"{self.words} is asked for with a table, and its record was made from a list")
         self.judged = known
-        if known.read_as != read_as(self.table, self.key):
+        if known.read_as != read_as(self.table, self.key, self.batch):
             raise Unfit(
-                f"{self.words}: {self.table.name} is to be read in another way than it was (kind, columns, delimiter, encoding, key …)"
+                f"{self.words}: {self.table.name} is to be read in another way than it was (kind, columns, delimiter, encoding, key, size …)"
             )
         try:
             sha256 = await asyncio.to_thread(self.table.digest)
@@ -120,14 +121,14 @@ class TableRun:
         assert known is not None
         if known.pieces:
             return known
-        self.judged = await _in_thread(lambda stop: judge(self.table, self.key, stop))
+        self.judged = await _in_thread(lambda stop: judge(self.table, self.key, stop, batch=self.batch))
         if self.judged != known:
             raise self.table.refused("it was changed while it was being read")
         return self.judged
 
     async def _pieces(self, judged: Judged) -> AsyncIterator[tuple[list[str], list[str]]]:
         stop = threading.Event()
-        pieces = pieces_of(self.table, self.key, judged, stop)
+        pieces = pieces_of(self.table, self.key, judged, stop, batch=self.batch)
         try:
             while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
                 yield piece
