@@ -46,5 +46,10 @@ LONG_FILES: dict[str, str] = {
 # Functions of src/ over 45 lines, "file:qualified name" -> the length they may not exceed. A ratchet: only downward.
 LONG_FUNCTIONS: dict[str, int] = {}
 
+# Files that read a machine's clock, and the reason why nothing is decided by it.
+MACHINE_CLOCKS: dict[str, str] = {
+    "src/fencepost/client/__init__.py": "the first part of an id that nobody gave, for its place in the index",
+}
+
 # Files that may print: they speak to a person.
 PRINTING = ("src/fencepost/cli", "src/fencepost/demo")

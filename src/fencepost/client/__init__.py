@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
@@ -221,7 +222,10 @@ class Client:
 
 
 def _new_id(workflow: Workflow[Any, Any]) -> str:
-    return f"{workflow.name[:160]}-{secrets.token_hex(16)}"
+    """What comes first is the time (in ms, 12 hex digits): so new ids stand beside each other in the index. Ids by chance, beside a million
+    others, each write a page of their own into the WAL after every checkpoint.
+    """
+    return f"{workflow.name[:160]}-{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
 def _batches(launches: Sequence[Launch]) -> Iterable[list[Launch]]:
