@@ -1,4 +1,4 @@
-"""Attempts: who may act for a run, and until when. Chapter 40_attempts.sql."""
+"""Attempts: who may act for a run, and until when. Chapters 40_attempts.sql and 41_claims.sql."""
 
 from __future__ import annotations
 

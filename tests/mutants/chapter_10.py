@@ -208,7 +208,7 @@ MUTANTS = [
     ),
     Mutant(
         "a bound ends with the first claim",
-        "40_attempts.sql",
+        "41_claims.sql",
         "seq = t.seq + 1, claim_by = null,",
         "seq = t.seq + 1, claim_by = t.claim_by,",
         BOUND,

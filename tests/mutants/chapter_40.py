@@ -2,7 +2,7 @@
 
 from tests.mutants import Mutant
 
-ATTEMPTS = "40_attempts.sql"
+ATTEMPTS, CLAIMS = "40_attempts.sql", "41_claims.sql"
 TREES = ("test_40_trees.py",)
 DEAD = ("test_40_attempts.py::test_a_dead_fence_changes_nothing_and_is_told_that_it_is_stale",)
 NOBODY = ("test_40_attempts.py::test_without_a_claim_nothing_can_be_written",)
@@ -53,14 +53,14 @@ MUTANTS = [
     ),
     Mutant(
         "a quick look at a tree reads what lives",
-        ATTEMPTS,
+        CLAIMS,
         "v_tree := _root || case when _whole then",
         "v_tree := _root || case when true then",
         TREES,
     ),
     Mutant(
         "a whole look at a tree finds who lives below the dead",
-        ATTEMPTS,
+        CLAIMS,
         "v_tree := _root || case when _whole then",
         "v_tree := _root || case when false then",
         TREES,
@@ -79,23 +79,21 @@ MUTANTS = [
         "perform from fencepost.task t where t.rid = any (v_want) order by t.rid;",
         ("test_00_ground.py::test_what_is_judged_after_waiting_for_a_lock_is_judged_anew",),
     ),
-    Mutant("numbers are without gaps", ATTEMPTS, "number = t.number + 1", "number = t.number + 2", NUMBERS),
-    Mutant(
-        "a fence is never lent twice", ATTEMPTS, "fence = gen_random_uuid()", "fence = md5(t.rid::text)::uuid", DEAD
-    ),
+    Mutant("numbers are without gaps", CLAIMS, "number = t.number + 1", "number = t.number + 2", NUMBERS),
+    Mutant("a fence is never lent twice", CLAIMS, "fence = gen_random_uuid()", "fence = md5(t.rid::text)::uuid", DEAD),
     Mutant(
         "a claim is for whoever locked",
-        ATTEMPTS,
+        CLAIMS,
         "order by t.turn_at, t.rid limit q.quota for no key update skip locked) t)",
         "order by t.turn_at, t.rid limit q.quota) t)",
         RACE,
     ),
     Mutant(
-        "begun is recorded at the claim only for replay", ATTEMPTS, "begun = t.on_lost = 'replay'", "begun = true", STOP
+        "begun is recorded at the claim only for replay", CLAIMS, "begun = t.on_lost = 'replay'", "begun = true", STOP
     ),
     Mutant(
         "begun at the claim where loss means replay",
-        ATTEMPTS,
+        CLAIMS,
         "begun = t.on_lost = 'replay'",
         "begun = false",
         ("test_40_returns.py",),
@@ -138,79 +136,79 @@ MUTANTS = [
     ),
     Mutant(
         "a repeated request gives the same",
-        ATTEMPTS,
+        CLAIMS,
         "if _request = v_was then answer := 'repeated'; return; end if;",
         "",
         REQUEST,
     ),
     Mutant(
         "an older request is closed",
-        ATTEMPTS,
+        CLAIMS,
         "if _request < v_was then answer := 'closed'; return; end if;",
         "",
         REQUEST,
     ),
     Mutant(
         "requests of one worker are a line",
-        ATTEMPTS,
+        CLAIMS,
         "where i.id = _holder for no key update;",
         "where i.id = _holder;",
         REQUEST,
     ),
-    Mutant("the buried claim nothing", ATTEMPTS, "if not found or v_ended is not null then", "if not found then", STOP),
+    Mutant("the buried claim nothing", CLAIMS, "if not found or v_ended is not null then", "if not found then", STOP),
     Mutant(
         "what is delayed is not in the line",
-        ATTEMPTS,
+        CLAIMS,
         "and t.due_at is null\n               and t.losses = 0 and (t.turn_at",
         "and t.losses = 0 and (t.turn_at",
         LINE,
     ),
     Mutant(
         "what another has is not in the line",
-        ATTEMPTS,
+        CLAIMS,
         "t.org = o.org and t.state = 'queued' and",
         "t.org = o.org and",
         LINE,
     ),
     Mutant(
         "a suspect is not in the line",
-        ATTEMPTS,
+        CLAIMS,
         "and t.losses = 0 and (t.turn_at, t.rid) >=",
         "and (t.turn_at, t.rid) >=",
         LINE,
     ),
-    Mutant("a suspect is for the empty-handed", ATTEMPTS, "  if _alone then\n", "  if true then\n", SUSPECT),
+    Mutant("a suspect is for the empty-handed", CLAIMS, "  if _alone then\n", "  if true then\n", SUSPECT),
     Mutant(
         "a suspect comes alone",
-        ATTEMPTS,
+        CLAIMS,
         "order by t.turn_at, t.rid limit 1 for no key update skip locked) s;",
         "order by t.turn_at, t.rid limit 0 for no key update skip locked) s;",
         SUSPECT,
     ),
     Mutant(
         "a line is its lane's, from the front",
-        ATTEMPTS,
+        CLAIMS,
         "where h.rid is null and t.lane = _lane and t.org = o.org",
         "where h.rid is null and t.org = o.org",
         LINE,
     ),
     Mutant(
         "a line is its lane's, from a mark",
-        ATTEMPTS,
+        CLAIMS,
         "where t.lane = _lane and t.org = m.org",
         "where t.org = m.org",
         ("test_10_lanes.py::test_work_of_another_lane_is_never_claimed", "test_40_marks.py"),
     ),
     Mutant(
         "where somebody else has the head of a line, it is walked",
-        ATTEMPTS,
+        CLAIMS,
         "where h.rid is null and t.lane",
         "where false and t.lane",
         HEADS,
     ),
     Mutant(
         "the head of a line is its first",
-        ATTEMPTS,
+        CLAIMS,
         "order by t.lane, t.org, t.turn_at, t.rid limit 1",
         "order by t.lane, t.org, t.turn_at desc, t.rid limit 1",
         HEADS,
@@ -218,21 +216,21 @@ MUTANTS = [
     ),
     Mutant(
         "the head of a line still waits",
-        ATTEMPTS,
+        CLAIMS,
         "t.rid = o.rid and t.state = 'queued' and",
         "t.rid = o.rid and",
         ("test_40_attempts.py::test_of_many_racing_claimants_at_most_one_wins",),
     ),
     Mutant(
         "turns begin behind the cursor",
-        ATTEMPTS,
+        CLAIMS,
         'select _cursor collate "C", null::timestamptz, null::bigint, 0, 0',
         "select ''::text collate \"C\", null::timestamptz, null::bigint, 0, 0",
         TURNS,
     ),
     Mutant(
         "organisations share alike",
-        ATTEMPTS,
+        CLAIMS,
         "order by pick.rank, pick.k limit _n",
         "order by pick.k, pick.rank limit _n",
         TURNS,
@@ -240,21 +238,19 @@ MUTANTS = [
     ),
     Mutant(
         "a mark is where a claim goes on",
-        ATTEMPTS,
+        CLAIMS,
         " and (t.turn_at, t.rid) > (m.turn_at, m.rid)",
         "",
         ("test_40_marks.py::test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike",),
     ),
     Mutant(
         "a look says how long it took",
-        ATTEMPTS,
+        CLAIMS,
         "(extract(epoch from fencepost.stopwatch_() - v_began) * 1000000)::bigint",
         "0",
         ("test_40_marks.py::test_a_claim_says_how_long_it_looked_from_the_front_and_nothing_where_it_did_not",),
     ),
-    Mutant(
-        "no more than asked", ATTEMPTS, "order by pick.rank, pick.k limit _n", "order by pick.rank, pick.k", TURNS, 2
-    ),
+    Mutant("no more than asked", CLAIMS, "order by pick.rank, pick.k limit _n", "order by pick.rank, pick.k", TURNS, 2),
     Mutant("twenty deferrals", ATTEMPTS, "v_task.n > 20", "v_task.n > 21", TWENTY),
     Mutant(
         "half an hour",
@@ -300,7 +296,7 @@ MUTANTS = [
     ),
     Mutant(
         "inputs of a claim are bounded",
-        ATTEMPTS,
+        CLAIMS,
         "<= 8388608 then r.input end",
         "<= 83886080 then r.input end",
         ("test_40_claims.py::test_a_large_input_travels_alone",),
@@ -308,7 +304,7 @@ MUTANTS = [
     ),
     Mutant(
         "inputs of a claim are counted in bytes",
-        ATTEMPTS,
+        CLAIMS,
         "sum(octet_length(r.input)) over",
         "sum(length(r.input)) over",
         ("test_40_claims.py::test_a_large_input_travels_alone",),
@@ -316,14 +312,14 @@ MUTANTS = [
     ),
     Mutant(
         "histories of a claim are bounded",
-        ATTEMPTS,
+        CLAIMS,
         "least(131072, 8388608 / cardinality(_rids))",
         "131072",
         ("test_40_claims.py::test_the_histories_of_many_runs_share_one_claim",),
     ),
     Mutant(
         "histories of a claim that is asked again are bounded",
-        ATTEMPTS,
+        CLAIMS,
         "fencepost.page_(t.rid, -1, '', 65536)",
         "fencepost.page_(t.rid, -1, '', 131072)",
         ("test_40_claims.py::test_the_histories_of_many_runs_share_one_claim",),

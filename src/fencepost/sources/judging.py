@@ -133,29 +133,24 @@ def _units(table: Table, rows: Iterable[_Unit], batch: int | None) -> Iterable[_
 
 def _batches(table: Table, rows: Iterable[_Unit], batch: int) -> Iterator[_Unit]:
     """Raises SourceRefused for rows that are too many bytes together, before more of them are held than that."""
-    lines: list[int] = []
     keys: list[str] = []
     texts: list[str] = []
-    held = 1  # bytes: a bracket, and a comma or the other bracket behind each
-
-    def unit() -> _Unit:
-        return lines[0], batch_key(keys), f"[{','.join(texts)}]"
-
+    first, held = 0, 1  # bytes: a bracket, and a comma or the other bracket behind each row
     for line, name, text in rows:
-        lines.append(line)
+        first = first if keys else line
         held += weight(text) + 1
         if held > PAYLOAD_BYTES:
             raise table.refused(
                 f"a batch of {batch} rows from here on is over {PAYLOAD_BYTES:,} bytes of JSON: give a smaller size",
-                lines[0],
+                first,
             )
         keys.append(name)
         texts.append(text)
         if len(keys) == batch:
-            yield unit()
-            lines, keys, texts, held = [], [], [], 1
+            yield first, batch_key(keys), f"[{','.join(texts)}]"
+            keys, texts, held = [], [], 1
     if keys:
-        yield unit()
+        yield first, batch_key(keys), f"[{','.join(texts)}]"
 
 
 def _rows(

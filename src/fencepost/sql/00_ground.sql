@@ -36,7 +36,7 @@ create table fencepost.migration (
 -- which the planner writes in its place: it costs nothing.)
 create function fencepost.now_() returns timestamptz language sql stable as $law$ select transaction_timestamp() $law$;
 
--- What now_() is made a word for in an installation marked test: to look for a row that is never there would cost every other door a tenth.
+-- What now_() is made a word for in an installation marked test: to look for a row that is never there costs a lone launch a twentieth.
 create function fencepost.test_now_() returns timestamptz language plpgsql stable as $law$
 begin
   return coalesce((select m.test_now from fencepost.meta m where m.one), transaction_timestamp());
