@@ -16,6 +16,12 @@ QUIET: Final = 0.15  # cores that others may use before a measurement
 DISTURBED: Final = 0.25  # and during one; more, and it is made again
 
 
+def rotated(names: Sequence[str], turn: int) -> list[str]:
+    """In every round another one begins: whoever does meets what the trial before has still on its way to the disk."""
+    first = (turn - 1) % len(names) if names else 0
+    return [*names[first:], *names[:first]]
+
+
 class Run:
     """`measured`: (system, figures by key) of every measurement. `failures`: what could not be measured, as sentences."""
 
@@ -45,7 +51,9 @@ class Run:
                     await self._one(turn, rounds, trial, name)
 
     def _systems(self, trial: Trial, turn: int) -> list[str]:
-        return [name for name in self.field.versions if trial.asked(name, turn, quick=self.field.sizes.quick)]
+        return rotated(
+            [name for name in self.field.versions if trial.asked(name, turn, quick=self.field.sizes.quick)], turn
+        )
 
     async def _one(self, turn: int, rounds: int, trial: Trial, name: str) -> None:
         """Measure, again while others disturbed it, and keep the least disturbed."""

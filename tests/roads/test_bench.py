@@ -16,6 +16,7 @@ import pytest
 from bench import table, targets
 from bench.board import Board
 from bench.processes import ROOT, ChildFailed, child
+from bench.run import rotated
 from bench.systems import us_plans
 from bench.systems.floor import Floor
 from tests.roads.command import Shop
@@ -78,6 +79,13 @@ def test_a_ratio_is_to_the_best_peer_of_rates_the_fastest_of_times_the_shortest(
 def test_of_the_rounds_the_medians_count() -> None:
     measured = [("us", {"B": 1.0}), ("us", {"B": 9.0, "F": 0.3}), ("us", {"B": 2.0}), ("absurd", {"B": 5.0})]
     assert targets.medians(measured) == {"us": {"B": 2.0, "F": 0.3}, "absurd": {"B": 5.0}}
+
+
+def test_in_every_round_another_system_begins() -> None:
+    names = ["us", "absurd", "floor"]
+    assert [rotated(names, turn) for turn in (1, 2, 3)] == [names, ["absurd", "floor", "us"], ["floor", "us", "absurd"]]
+    assert rotated(names, 4) == names
+    assert rotated([], 2) == []
 
 
 def test_the_object_has_every_key_and_every_column_also_of_what_was_not_measured() -> None:
