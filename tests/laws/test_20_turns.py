@@ -123,3 +123,13 @@ async def test_behind_the_head_of_a_line_stands_nothing_but_what_waits_in_it(
     suspect, last = await admit_one(db), await admit_one(db)
     await admin.execute("update fencepost.task set losses = 5 where rid = $1", suspect)
     assert [c.fence.rid for c in await claim_all(db, holder, most=9, alone=False)] == [head, last]
+
+
+@pytest.mark.parametrize("cursor", ["", "z"])
+@pytest.mark.parametrize("most", [1, 9])
+async def test_no_head_of_another_lane_is_come_by(db: Database, most: int, cursor: str) -> None:
+    """10.7, 20.9 Neither on the way nor after the last organisation, from where the scan begins again."""
+    await admit_one(db, org="a")
+    own = await admit_one(db, org="b", release="another")
+    got = await claim_all(db, await new_holder(db), most=most, cursor=cursor, release="another")
+    assert [c.fence.rid for c in got] == [own]

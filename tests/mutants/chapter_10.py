@@ -149,6 +149,27 @@ MUTANTS = [
         BAD,
     ),
     Mutant(
+        "bad names are told apart from an id that was forgotten",
+        ADMISSION,
+        "not coalesce(fencepost.good_names_(_org, _id, _name), false) or ",
+        "",
+        BAD,
+    ),
+    Mutant(
+        "a source without a policy is told apart from an id that was forgotten",
+        ADMISSION,
+        " or not exists (select from fencepost.policy p where p.source = coalesce(_source, 'api')) then",
+        " then",
+        ALIKE,
+    ),
+    Mutant(
+        "an id that nobody gave begins with the time",
+        ADMISSION,
+        "'run-' || lpad(to_hex((extract(epoch from fencepost.now_()) * 1000)::bigint), 12, '0') ||",
+        "'run-' ||",
+        ("test_30_ids.py",),
+    ),
+    Mutant(
         "a name has no control characters",
         "00_ground.sql",
         " and _org || _id || _name !~ '[\\u0001-\\u001f\\u007f-\\u009f\\u2028\\u2029]'",

@@ -20,6 +20,7 @@ HOUR = ("test_40_claims.py::test_half_an_hour_from_the_first_deferral_is_the_end
 BUDGET = ("test_40_claims.py::test_the_budget_counts_since_an_attempt_last_began",)
 TWICE = ("test_00_doors.py::test_a_door_asked_again_has_no_second_effect_and_gives_the_same_answer",)
 LINE = ("test_20_turns.py::test_behind_the_head_of_a_line_stands_nothing_but_what_waits_in_it",)
+LANE = ("test_20_turns.py::test_no_head_of_another_lane_is_come_by",)
 HEADS = (
     "test_20_turns.py::test_of_many_organisations_the_head_of_each_line_is_taken_or_the_next_where_another_has_it",
 )
@@ -184,6 +185,20 @@ MUTANTS = [
         "order by t.turn_at, t.rid limit 1 for no key update skip locked) s;",
         "order by t.turn_at, t.rid limit 0 for no key update skip locked) s;",
         SUSPECT,
+    ),
+    Mutant(
+        "a scan is its lane's",
+        CLAIMS,
+        "t.lane = _lane and t.org > o.org and",
+        "t.org > o.org and",
+        LANE,
+    ),
+    Mutant(
+        "a scan that has come round is its lane's",
+        CLAIMS,
+        "o.lap = 0 and t.lane = _lane and",
+        "o.lap = 0 and",
+        LANE,
     ),
     Mutant(
         "a line is its lane's, from the front",
