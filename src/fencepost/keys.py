@@ -11,7 +11,7 @@ import msgspec
 from fencepost.decoding import decode
 from fencepost.values import encode, sorted_text
 
-SHOWN_CHARS: Final = 80  # of a row's key, in the key of its batch
+_SHOWN_CHARS: Final = 80  # of a row's key, in the key of its batch
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -50,7 +50,7 @@ def step_key(key_root: UUID, kind: str, name: str, ordinal: int, row: str | None
 def batch_key(keys: list[str]) -> str:
     """The key of a batch: its first and its last row's, and 12 hex digits of all of them."""
     digest = hashlib.sha256("".join(f"{len(key)}:{key}" for key in keys).encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{keys[0][:SHOWN_CHARS]}..{keys[-1][:SHOWN_CHARS]}.{digest[:12]}"
+    return f"{keys[0][:_SHOWN_CHARS]}..{keys[-1][:_SHOWN_CHARS]}.{digest[:12]}"
 
 
 class CallKey:

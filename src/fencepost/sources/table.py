@@ -98,6 +98,5 @@ def judge_columns(what: str, columns: Iterable[str] | None) -> tuple[str, ...] |
 
 def settings_digest(table: Table, key: str, batch: int | None) -> str:
     """16 hex digits for how a file is read."""
-    cut = [] if batch is None else [batch]
-    text = msgspec.json.encode([type(table).__name__, table.settings(), key, *cut], order="sorted")
+    text = msgspec.json.encode([type(table).__name__, table.settings(), key, batch], order="sorted")
     return hashlib.blake2b(text, digest_size=8).hexdigest()
