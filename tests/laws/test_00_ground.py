@@ -29,7 +29,7 @@ from tests.support import (
     new_holder,
     tables,
     until_blocked,
-)  # fmt: skip
+)
 from tests.support_runs import batch, holding
 
 NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
