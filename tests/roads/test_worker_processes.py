@@ -224,6 +224,29 @@ async def test_40_11_what_still_runs_at_the_end_is_lost_by_its_own_workers_word(
     assert await admin.fetchval("select count(*) from fencepost.task where state = 'running'") == 0
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_40_11_a_program_that_breaks_beside_its_worker_says_nothing_of_the_runs_but_that_they_are_lost(
+    crew: Crew, db: Database, admin: asyncpg.Connection, loop: str
+) -> None:
+    """asyncio.run cancels every task when its main one has ended: the worker's, its legs', and those of the code."""
+    member = await crew.start(LOOP=loop, BREAKS=1, CONCURRENCY=200)
+    names = ["holding", "tidying", "resisting"] * 30
+    runs = [await admit_one(db, name=name, input=f'"{place}"') for place, name in enumerate(names)]
+    asked = await admit_one(db, name="careful", input='"b"', on_lost="ask")
+    await crew.effect("hold", n=len(runs) + 1)
+    async with admin.transaction():  # its last word waits, and whatever else it would say could come first
+        await admin.execute("select 1 from fencepost.incarnation where pid = $1 for update", member.pid)
+        crew.wreck()
+        await after(1.0)
+    assert await crew.ended(member) == 1
+    for rid in runs:
+        assert await history(admin, rid) == [(1, "lost", True, "worker_stopped")]
+        assert await look(admin, rid, "state", "losses", "tries") == ("queued", 1, 1)
+    assert await look(admin, asked, "state", "tries") == ("unknown", 1)
+    assert not crew.effects("note", "tidied")
+    assert await closed(admin, member.pid) == "closed"
+
+
 async def test_40_11_a_stop_at_any_moment_of_the_start_is_obeyed(crew: Crew, admin: asyncpg.Connection) -> None:
     """B27: nothing that starts later erases it."""
     for step in range(12):

@@ -14,6 +14,7 @@ import pytest
 from fencepost import App, Context
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
+from fencepost.settings import Settings
 from fencepost.testing import pause_at, raise_at
 from fencepost.worker import pulse
 from fencepost.worker.loop import Worker
@@ -43,7 +44,11 @@ async def once(ctx: Context, word: str) -> str:
 @app.step(repeatable=True)
 async def wait_for_ever() -> None:
     done.append("waiting")
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        done.append("cancelled")
+        raise
 
 
 @app.workflow()
@@ -235,6 +240,21 @@ async def test_40_11_what_was_stopped_counts_as_held_until_it_is_recorded_as_los
             pause.release()
     assert await look(admin, rid, "state", "tries", "losses") == ("queued", 1, 1)
     assert await history(admin, rid) == [(1, "lost")]
+
+
+async def test_40_11_a_worker_that_is_cancelled_takes_the_code_of_its_runs_along(
+    worker_dsn: str, db: Database, admin: asyncpg.Connection
+) -> None:
+    """Its loop lives on: a step that nobody waits for any more would go on with it, beside the next attempt."""
+    rid = await admit_one(db, name="endless")
+    worker = Worker(app, Settings(database_url=worker_dsn))
+    running = asyncio.ensure_future(worker.run(asyncio.Event()))
+    await until(lambda: done, "its code")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until(lambda: done == ["waiting", "cancelled"], "the end of its code")
+    assert await look(admin, rid, "state", "tries", "losses") == ("queued", 1, 1)
 
 
 async def test_40_5_a_workflow_this_worker_does_not_have_goes_back_for_half_a_minute(

@@ -51,6 +51,19 @@ async def hold(word: str) -> str:
 
 
 @app.step(repeatable=True)
+async def resist(word: str) -> str:
+    """Goes on for 1.5 s after it was cancelled, whoever asks."""
+    effect("hold", word, os.getpid())
+    end = float("inf")
+    while time.monotonic() < end:
+        try:
+            await asyncio.sleep(0.1)  # waits: for a cancellation
+        except asyncio.CancelledError:
+            end = min(end, time.monotonic() + 1.5)
+    return word
+
+
+@app.step(repeatable=True)
 async def block(seconds: float) -> None:
     """Blocks the loop."""
     effect("block", os.getpid())
@@ -124,6 +137,22 @@ async def napping(ctx: Context, seconds: float) -> str:
 
 
 @app.workflow()
+async def tidying(ctx: Context, word: str) -> str:
+    """Code that takes a cancellation for something that happened."""
+    try:
+        return await ctx.step(hold, word)
+    except asyncio.CancelledError:
+        return "given up"
+    finally:
+        await ctx.step(note, "tidied")
+
+
+@app.workflow()
+async def resisting(ctx: Context, word: str) -> str:
+    return await ctx.step(resist, word)
+
+
+@app.workflow()
 async def hanging(ctx: Context, word: str) -> None:
     await ctx.step(hang, word)
 
@@ -136,11 +165,17 @@ async def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told)
-    return await run_worker(
+    working = run_worker(
         app, read_settings(), stop=stop, hurry=hurry, concurrency=int(os.environ.get("CONCURRENCY", "100")),
         threads=int(os.environ.get("THREADS", "2")), grace_seconds=float(os.environ.get("GRACE", "20")),
         on_ready=lambda lane: effect("ready", lane.name, os.getpid()),
     )  # fmt: skip
+    if "BREAKS" not in os.environ:
+        return await working
+    beside = asyncio.ensure_future(working)
+    while not Path(os.environ["EFFECTS"] + ".break").exists():  # noqa: ASYNC110  # another process makes it
+        await asyncio.sleep(0.02)  # waits: a file, which tells nobody
+    raise RuntimeError(f"the program broke beside {beside}")
 
 
 if __name__ == "__main__":

@@ -34,11 +34,16 @@ def _not_sure(_: str) -> bool:
     return False
 
 
+def _no() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerFace:
     """What a leg needs of its worker. `on_thread_lost`: nobody waits any more for the step of this name that the running task gave to
     a thread; True when it is certain that it never began and never will. `said`: its newest progress that may not have been shown yet.
-    `over`: nothing of the attempt is to be said any more.
+    `over`: nothing of the attempt is to be said any more. `cancelled`: the worker itself is being cancelled, with every task of its loop
+    perhaps (as asyncio.run does at its end): what a leg's tasks meet then says nothing about the run.
     """
 
     db: Database
@@ -49,6 +54,7 @@ class WorkerFace:
     progress: Callable[[Fence, str], None] = _nothing
     said: Callable[[Fence], str | None] = _nothing
     over: Callable[[Fence], None] = _nothing
+    cancelled: Callable[[], bool] = _no
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
 

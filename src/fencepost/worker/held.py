@@ -149,8 +149,8 @@ class Holding:
             leg = await self._dispatch(slot)
             became = leg if isinstance(leg, str) else await leg.run()
         except asyncio.CancelledError:
-            if self._leaving:
-                raise
+            if self._leaving or self._face.cancelled():
+                raise  # it stays held: the worker's last word records it as lost
             became = await self._bury(slot, RuntimeError("a cancellation escaped from the leg"))
         except Exception as error:
             became = await self._bury(slot, error)

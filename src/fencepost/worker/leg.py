@@ -86,6 +86,11 @@ class Leg:
             await faults.reach("leg.claimed", run=self.claimed.id, number=self.fence.number)
         try:
             return await self._course()
+        except asyncio.CancelledError:  # with it goes what it began
+            self.abort("stopping")
+            if self.engine is not None:
+                await self._unwind(self.engine)
+            raise
         finally:
             if self.engine is not None:
                 self.engine.close()
@@ -123,7 +128,7 @@ class Leg:
                 one.asked = False
 
     async def _run_code(self, recorded: list[Recorded], text: str | None) -> asyncio.Task[Any]:
-        engine = self.engine = Engine(recorded, self.face.loop)
+        engine = self.engine = Engine(recorded, self.face.loop, self.face.cancelled)
         keeping = Keeping(self, engine)
         waits = self.waits = Waits(keeping)
         engine.on_rest, engine.restless = waits.rest, waits.restless

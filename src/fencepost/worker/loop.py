@@ -74,6 +74,9 @@ class Worker:
         self._ending = asyncio.Event()
         self._lost = asyncio.Event()  # nothing of what it holds is its own any more
         self._opened = False
+        self._own: tuple[asyncio.Task[Any], int] | None = (
+            None  # the task in which it runs, and how often that had been cancelled before
+        )
         self._tasks: list[asyncio.Task[Any]] = []
         self._db = Database(settings.need_database_url(), settings.schema, name="fencepost worker")
         self._threads = StepThreads(threads, self._on_threads_used_up)
@@ -89,7 +92,7 @@ class Worker:
         face = WorkerFace(
             db=self._db, threads=self._threads, lease_seconds=settings.lease_seconds, on_thread_lost=self._threads.lose,
             publish=self._on_changed, progress=self._on_progress, said=self._board.newest,
-            over=self._board.forget,
+            over=self._board.forget, cancelled=self._is_cancelled,
         )  # fmt: skip
         self._workshop = Workshop(self._db, settings.files, store_of(settings))
         self.holding = Holding(
@@ -108,6 +111,9 @@ class Worker:
 
         Raises what starting raises: SchemaMismatch, LaneRefused, DatabaseUnavailable.
         """
+        task = asyncio.current_task()
+        assert task is not None
+        self._own = task, task.cancelling()
         self._spawn(self._watch(stop))
         try:
             lane = await self._start()
@@ -179,6 +185,9 @@ class Worker:
                 await self._workshop.sweep()
             except (FencepostError, OSError, StoreFailed) as error:
                 notes.say("files could not be swept", level=logging.WARNING, error=error)
+
+    def _is_cancelled(self) -> bool:
+        return self._own is not None and self._own[0].cancelling() > self._own[1]
 
     def _read(self) -> tuple[int, list[tuple[int, int]]]:
         return self.claims.answered, self.holding.names()

@@ -36,10 +36,13 @@ def _never() -> bool:
 
 
 class Engine:
-    """One leg's order of results. Created per leg; knows nothing of the database or of what a boundary does."""
+    """One leg's order of results. Created per leg; knows nothing of the database or of what a boundary does. `cancelled`: the whole worker is."""
 
-    def __init__(self, recorded: list[Recorded], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, recorded: list[Recorded], loop: asyncio.AbstractEventLoop, cancelled: Callable[[], bool] = _never
+    ) -> None:
         self.loop = loop
+        self._cancelled = cancelled
         self.outside: Variables = copy_context()
         self.recorded: dict[Key, Recorded] = {r.key: r for r in recorded}
         self.history: list[Recorded] = sorted([r for r in recorded if r.resolved], key=lambda r: r.seq)
@@ -68,6 +71,7 @@ class Engine:
         self._stillness: asyncio.TimerHandle | None = None
         self._is_still = False  # for STILL_SECONDS
         self._refusals = 0
+        self._left = False  # its branches are nobody's any more
 
     # ── what the context asks ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,10 +95,12 @@ class Engine:
     async def enter(self, key: Key, hash: str = "") -> Recorded | None:
         """Note that the code asks for a boundary; what is recorded of it. Ends the leg where that does not fit."""
         task = asyncio.current_task()
-        if task not in self.branches or current() is not self:
+        if task is None or task not in self.branches or current() is not self:
             raise RuntimeError(
                 f"ctx was used outside its workflow's code (asking for {key[0]} {key[1]}): a step gets plain arguments, not the context"
             )
+        if task.cancelling() and self._cancelled():
+            self.end("stopped")  # (its leg, which is cancelled as well, may not have had its turn yet)
         if self.is_ending:
             await self.refuse()
         self._asked.append(key)
@@ -192,6 +198,7 @@ class Engine:
     def close(self) -> None:
         """The pass is over and judged. What points in a circle is cut, so that no collector must come for it."""
         self.over = self.over or ("ended", None)
+        self._left = True
         self.main = self.on_rest = None
         self.restless = self.has_other_way = _never
         self._move()
@@ -227,13 +234,14 @@ class Engine:
         """The leg is over, and its code asks for more. Not an Exception, so that `except Exception:` cannot eat it (law 60.8)."""
         self._refusals += 1
         if self._refusals > REFUSALS_MAX:  # code that swallows everything would spin for ever
-            await self.never()
+            await self.loop.create_future()
         raise asyncio.CancelledError("the leg is over")
 
     async def never(self) -> NoReturn:
-        """The leg is over: its branches wait here to be unwound from outside."""
-        await self.loop.create_future()
-        raise AssertionError("nobody completes this future")
+        """The leg is over: its branches wait here to be unwound from outside; who comes later finds nobody who would."""
+        if not self._left:
+            await self.loop.create_future()
+        await self.refuse()
 
     def running_on(self) -> str | None:
         """Words for a branch that runs: where its code is. None: every branch waits."""
