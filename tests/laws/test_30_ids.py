@@ -33,3 +33,12 @@ async def test_ids_that_nobody_gave_follow_one_another_and_none_comes_twice(
     many = [handle.id for handle in await client.start_many(work, [None] * 500)]
     assert len({*many, *started, *admitted}) == 516
     assert {len(one) for one in many} == {len("work-") + 32}
+
+
+async def test_launches_of_a_batch_have_key_roots_of_their_own(db: Database, admin: asyncpg.Connection) -> None:
+    """50.3 Two that shared one would hand the same keys to a provider, which would do one call for both."""
+    await lane_of(db)
+    client = Client(db)
+    for _ in range(2):
+        await client.start_many(work, [None] * 20)
+    assert await admin.fetchval("select count(distinct key_root) from fencepost.run") == 40

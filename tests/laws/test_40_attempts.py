@@ -68,6 +68,19 @@ async def test_a_terminal_run_is_never_claimed(db: Database, admin: asyncpg.Conn
     assert await look(admin, claimed.fence.rid) is None
 
 
+async def test_each_run_of_a_claim_has_a_fence_of_its_own_and_none_comes_twice(db: Database) -> None:
+    """40.2 The fences of a claim come out of one seed: neither two of them nor those of two claims are the same."""
+    for _ in range(4):
+        await admit_one(db)
+    holder, seen = await new_holder(db), set[uuid.UUID]()
+    for _ in range(3):
+        claimed = await claim_all(db, holder, most=4)
+        for one in claimed:
+            assert await attempts.give_back(db, one.fence) == "given_back"
+        seen |= {one.fence.fence for one in claimed}
+    assert len(seen) == 12
+
+
 @pytest.mark.parametrize("state", ["queued", "parked", "unknown"])
 @pytest.mark.usefixtures("company")
 async def test_without_a_claim_nothing_can_be_written(db: Database, admin: asyncpg.Connection, state: str) -> None:

@@ -321,6 +321,15 @@ async def test_a_retry_of_a_workflow_step_is_a_new_child(db: Database, table: Ta
     assert await table.status("p") == "completed"
 
 
+async def test_children_that_are_ready_together_have_key_roots_of_their_own(
+    db: Database, table: Table, admin: asyncpg.Connection
+) -> None:
+    """50.3, 70.14 Two that shared one would hand the same keys to a provider, which would do one call for both."""
+    for plan in ("p", "q"):
+        await table.admit(plan, *(step(name, kind="workflow") for name in "abc"))
+    assert await admin.fetchval("select count(distinct key_root) from fencepost.run where kind = 'workflow'") == 6
+
+
 async def test_what_is_unknown_of_a_workflow_step_is_unknown_of_the_plan(db: Database, table: Table) -> None:
     """70.14 It passes through: the plan is unknown while its child is, and goes on with it."""
     await table.admit("p", step("w", kind="workflow"), step("b", "w"))

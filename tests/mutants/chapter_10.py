@@ -25,6 +25,7 @@ BOUND = (
     "test_30_bounds.py::test_the_claim_bound_ends_with_the_first_claim",
     "test_30_bounds.py::test_the_bound_counts_from_the_instant_the_run_is_due",
 )
+ROOTS = ("test_30_ids.py::test_launches_of_a_batch_have_key_roots_of_their_own",)
 LINE = ("test_20_turns.py::test_within_an_organisation_priority_then_readiness_and_waiting_counts_as_priority",)
 
 ALIKE = ("test_30_admission.py::test_a_launch_admitted_alone_leaves_what_it_leaves_among_others",)
@@ -77,6 +78,8 @@ MUTANTS = [
         "if false then perform fencepost.rouse_(_lane, 1)",
         (TOLD,),
     ),
+    Mutant("no two launches of a batch share a key root", ADMISSION, "(v_seed, i.rid)", "(v_seed, 0)", ROOTS),
+    Mutant("no two batches share key roots", ADMISSION, "(v_seed, i.rid)", "(md5('')::uuid, i.ord)", ROOTS),
     Mutant("a sleeper is told of a batch", ADMISSION, "  if v_asleep then\n", "  if false then\n", (TOLD,)),
     Mutant(
         "a lane that is said once is every launch's",

@@ -6,6 +6,7 @@ ATTEMPTS, CLAIMS = "40_attempts.sql", "41_claims.sql"
 TREES = ("test_40_trees.py",)
 DEAD = ("test_40_attempts.py::test_a_dead_fence_changes_nothing_and_is_told_that_it_is_stale",)
 NOBODY = ("test_40_attempts.py::test_without_a_claim_nothing_can_be_written",)
+FENCES = ("test_40_attempts.py::test_each_run_of_a_claim_has_a_fence_of_its_own_and_none_comes_twice",)
 NUMBERS = ("test_40_attempts.py::test_numbers_are_one_two_three_whatever_ended_the_legs",)
 RACE = ("test_40_attempts.py::test_of_many_racing_claimants_at_most_one_wins",)
 LOCKED = ("test_00_batches.py::test_in_a_batch_stale_and_locked_items_delay_and_change_no_other",)
@@ -81,7 +82,10 @@ MUTANTS = [
         ("test_00_ground.py::test_what_is_judged_after_waiting_for_a_lock_is_judged_anew",),
     ),
     Mutant("numbers are without gaps", CLAIMS, "number = t.number + 1", "number = t.number + 2", NUMBERS),
-    Mutant("a fence is never lent twice", CLAIMS, "fence = gen_random_uuid()", "fence = md5(t.rid::text)::uuid", DEAD),
+    Mutant(
+        "a fence is never lent twice", CLAIMS, "fencepost.random_id_(v_seed, t.rid)", "md5(t.rid::text)::uuid", DEAD
+    ),
+    Mutant("no two runs of a claim share a fence", CLAIMS, "(v_seed, t.rid)", "(v_seed, 0)", FENCES),
     Mutant(
         "a claim is for whoever locked",
         CLAIMS,

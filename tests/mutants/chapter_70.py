@@ -8,6 +8,13 @@ PLANS = "70_plans.sql"
 TERMINAL = "80_terminal.sql"
 
 MUTANTS = (
+    Mutant(
+        "no two children share a key root",
+        PLANS,
+        "(v_seed, s.child)",
+        "(v_seed, 0)",
+        ("test_70_retries.py::test_children_that_are_ready_together_have_key_roots_of_their_own",),
+    ),
     # what becomes of a try
     Mutant(
         "lost is an outcome of its own",

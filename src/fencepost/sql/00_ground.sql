@@ -42,6 +42,12 @@ begin
   return coalesce((select m.test_now from fencepost.meta m where m.one), transaction_timestamp());
 end $law$;
 
+-- One of many ids, from one random seed that nobody knows: a hash of both is as random as the seed. To ask the system for each costs 3 µs
+-- where PostgreSQL is built without OpenSSL, and this less than 1. `_n`: another for each id of a seed.
+create function fencepost.random_id_(_seed uuid, _n bigint) returns uuid language sql immutable as $law$
+  select encode(substr(sha256(uuid_send(_seed) || int8send(_n)), 1, 16), 'hex')::uuid
+$law$;
+
 -- What a starting process asserts: it may see no table (00.8, 00.9).
 create function fencepost.read_version() returns integer language sql stable as $law$ select m.schema_version from fencepost.meta m $law$;
 

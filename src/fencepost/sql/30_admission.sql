@@ -104,7 +104,7 @@ create function fencepost.admit_launches(_orgs text[], _ids text[], _names text[
   _repair boolean, _patience_ms integer)
 returns table (ord integer, rid bigint, answer text, repair_needed boolean, stored jsonb) language plpgsql volatile as $law$
 #variable_conflict use_column
-declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_asleep boolean; v_was text;
+declare v_now timestamptz := fencepost.now_(); v_new bigint[]; v_asleep boolean; v_was text; v_seed uuid := gen_random_uuid();
 begin
   v_was := set_config('lock_timeout', _patience_ms::text, true);
   if current_setting('synchronous_commit') = 'off' then v_was := set_config('synchronous_commit', 'on', true); end if;
@@ -120,7 +120,7 @@ begin
       r as (insert into fencepost.run (rid, org, id, kind, name, lane, release, source, priority, input, contract, on_lost, key_root, submitted_at)
             overriding system value
             select i.rid, i.org, i.id, 'workflow', i.name, i.lane, i.release, coalesce(i.source, 'api'), i.turn, i.input, coalesce(i.contract, '{}'),
-                   coalesce(i.on_lost, 'replay'), gen_random_uuid(), v_now from i),
+                   coalesce(i.on_lost, 'replay'), fencepost.random_id_(v_seed, i.rid), v_now from i),
       t as (insert into fencepost.task (rid, lane, org, state, priority, ready_at, turn_at, due_at, claim_by, seq, on_lost)
             select i.rid, i.lane, i.org, 'queued', i.turn, v_now, v_now - i.turn * interval '60 s', i.later,
                    case when i.bound >= 0 then coalesce(i.later, v_now) + i.bound * interval '1 ms' end, 1, coalesce(i.on_lost, 'replay') from i)

@@ -52,11 +52,11 @@ $law$;
 -- Takes the given rows (already locked by the caller's statement) for a holder, and says all that is needed to run them.
 create function fencepost.take_(_rids bigint[], _holder uuid, _request bigint, _now timestamptz) returns setof fencepost.claimed_ language plpgsql volatile as $law$
 -- unfenced: the fence is given here; the caller locked what waits
-declare v_data jsonb := jsonb_build_object('holder', _holder);
+declare v_data jsonb := jsonb_build_object('holder', _holder); v_seed uuid := gen_random_uuid();
 begin
   return query
   with u as (update fencepost.task t
-                set state = 'running', number = t.number + 1, fence = gen_random_uuid(), holder = _holder, request = _request,
+                set state = 'running', number = t.number + 1, fence = fencepost.random_id_(v_seed, t.rid), holder = _holder, request = _request,
                     claimed_at = _now, begun = t.on_lost = 'replay' and not t.opaque, seq = t.seq + 1, claim_by = null, trouble = null
               where t.rid = any (_rids)
               returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at, t.opaque),

@@ -162,7 +162,7 @@ end $law$;
 -- start, each row is written once. Returns steps that ended instead: a required hand-off that has no output, or an id that another run has.
 create function fencepost.start_steps_(_rid bigint, _fresh integer[], _now timestamptz) returns integer[] language plpgsql volatile as $law$
 -- unfenced: new rows, and the plan's own, which the caller holds.
-declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[]; v_started integer[]; v_priority integer;
+declare p record; r record; v_nos integer[]; v_bad integer[]; v_children bigint[]; v_started integer[]; v_priority integer; v_seed uuid := gen_random_uuid();
 begin
   select x.* into p from fencepost.plan x where x.rid = _rid;
   if _fresh = '{}' or p.flying + cardinality(_fresh) > p.most or exists (select from fencepost.step s where s.rid = _rid and s.ready) then
@@ -190,7 +190,7 @@ begin
           overriding system value
           select s.child, r.org, r.id || '/' || s.id || '/' || s.try, case s.kind when 'workflow' then 'workflow' else 'step' end,
                  coalesce(s.spec->>'workflow', s.id), r.lane, r.release, 'async_child', v_priority,
-                 case s.kind when 'workflow' then fencepost.input_(_rid, s.no, s.spec) else 'null' end, s.spec->>'on_lost', _rid, gen_random_uuid(), _now from s
+                 case s.kind when 'workflow' then fencepost.input_(_rid, s.no, s.spec) else 'null' end, s.spec->>'on_lost', _rid, fencepost.random_id_(v_seed, s.child), _now from s
           on conflict (org, id) do nothing returning rid)
   select coalesce(array_agg(i.rid order by i.rid), '{}') into v_children from i;
   v_started := v_nos; v_bad := '{}';      -- both in written order
