@@ -13,7 +13,7 @@ import msgspec
 from fencepost.db import Database
 from fencepost.errors import BrokenLaw
 from fencepost.hot import Record
-from fencepost.words import CANCELLING, STALE, Cancelling, Fence, OnLost, Stale
+from fencepost.words import CANCELLING, STALE, Cancelling, Fence, Stale
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -28,14 +28,12 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     name: str
     input: str | None
     key_root: UUID
-    on_lost: OnLost
     begun: bool
     tries: int
     losses: int
     boundaries: str | None
     more: bool
     parent: int | None
-    submitted_at: datetime
     turn_at: datetime
     opaque: bool = False  # a plan's command or Python step: it runs in a process of its own (law 70.10)
 
@@ -163,7 +161,7 @@ def _claim(rows: Sequence[Record]) -> Claim:
             case "looked":
                 look = row["look_us"] / 1_000_000
             case "suspect":
-                since = row["submitted_at"]
+                since = row["since"]
             case _:
                 claimed.append(_claimed(row))
     return Claim(tuple(claimed), suspect_since=since, look_seconds=look)
@@ -172,7 +170,7 @@ def _claim(rows: Sequence[Record]) -> Claim:
 def _claimed(row: Record) -> Claimed:
     return Claimed(
         fence=Fence(row["rid"], row["number"], row["fence"]), org=row["org"], id=row["id"], name=row["name"], input=row["input"],
-        key_root=row["key_root"], on_lost=row["on_lost"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
-        boundaries=row["boundaries"], more=row["more"], parent=row["parent"], submitted_at=row["submitted_at"], turn_at=row["turn_at"],
+        key_root=row["key_root"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
+        boundaries=row["boundaries"], more=row["more"], parent=row["parent"], turn_at=row["turn_at"],
         opaque=row["opaque"],
     )  # fmt: skip

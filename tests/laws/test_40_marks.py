@@ -128,8 +128,8 @@ async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
 def claimed(org: str, minute: int, rid: int) -> Claimed:
     turn_at = NOON + timedelta(minutes=minute)
     return Claimed(
-        fence=attempts.Fence(rid, 1, uuid.uuid4()), org=org, id=f"run-{rid}", name="work", input="null", key_root=uuid.uuid4(), on_lost="replay",
-        begun=True, tries=0, losses=0, boundaries=None, more=False, parent=None, submitted_at=turn_at, turn_at=turn_at,
+        fence=attempts.Fence(rid, 1, uuid.uuid4()), org=org, id=f"run-{rid}", name="work", input="null", key_root=uuid.uuid4(),
+        begun=True, tries=0, losses=0, boundaries=None, more=False, parent=None, turn_at=turn_at,
     )  # fmt: skip
 
 

@@ -288,7 +288,7 @@ async def test_a_workflow_step_is_a_child_run(db: Database, table: Table, admin:
         {"a": 1},
         rid,
     )
-    assert (claimed.opaque, claimed.begun, claimed.on_lost) == (False, True, "replay")
+    assert (claimed.opaque, claimed.begun) == (False, True)  # loss means replay
     row = await admin.fetchrow("select kind, source, lane, org, release from fencepost.run where id = 'p/w/1'")
     assert tuple(row) == ("workflow", "async_child", lane, "default", "dev")
     await terminal.finish(db, claimed.fence, "completed", '{"x": [1, 2]}')

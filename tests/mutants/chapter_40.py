@@ -142,25 +142,28 @@ MUTANTS = [
     Mutant(
         "a repeated request gives the same",
         CLAIMS,
-        "if _request = v_was then answer := 'repeated'; return; end if;",
-        "",
+        "else 'repeated' end;",
+        "else 'new' end;",
         REQUEST,
     ),
     Mutant(
         "an older request is closed",
         CLAIMS,
-        "if _request < v_was then answer := 'closed'; return; end if;",
+        "when _request < v_was then 'closed' ",
         "",
         REQUEST,
     ),
     Mutant(
-        "requests of one worker are a line",
+        "a request is new once",
         CLAIMS,
-        "where i.id = _holder for no key update;",
-        "where i.id = _holder;",
+        " and i.request < _request",
+        "",
         REQUEST,
     ),
-    Mutant("the buried claim nothing", CLAIMS, "if not found or v_ended is not null then", "if not found then", STOP),
+    Mutant(
+        "the buried claim nothing", CLAIMS, "i.request < _request and i.ended_at is null", "i.request < _request", STOP
+    ),
+    Mutant("the buried are told", CLAIMS, "when not found or v_ended is not null then", "when not found then", STOP),
     Mutant(
         "what is delayed is not in the line",
         CLAIMS,

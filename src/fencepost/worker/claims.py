@@ -198,11 +198,19 @@ class Claims:
 
     async def _rest(self, event: asyncio.Event, seconds: float) -> bool:
         """Until the event or the time is over; whether it was the event. The jitter keeps a fleet from polling in step."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds * random.uniform(0.9, 1.0)):
-                await event.wait()
-                return True
-        return False
+        late = False
+
+        def wake() -> None:
+            nonlocal late
+            late = True
+            event.set()
+
+        timer = asyncio.get_running_loop().call_later(seconds * random.uniform(0.9, 1.0), wake)
+        try:
+            await event.wait()
+        finally:
+            timer.cancel()
+        return not late
 
     def _note(self, error: DatabaseUnavailable) -> None:
         now = asyncio.get_running_loop().time()

@@ -1148,15 +1148,14 @@ create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _afte
 $law$;
 
 create type fencepost.claimed_ as (
-  answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, on_lost text, begun boolean,
-  tries integer, losses integer, seq integer, boundaries text, more boolean, parent bigint, submitted_at timestamptz, turn_at timestamptz, opaque boolean,
-  look_us bigint);
+  answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, begun boolean, tries integer,
+  losses integer, boundaries text, more boolean, parent bigint, turn_at timestamptz, opaque boolean, since timestamptz, look_us bigint);
 
 -- An answer that gives no run.
 create function fencepost.not_claimed_(_answer text, _since timestamptz, _look_us bigint default null) returns fencepost.claimed_ language plpgsql immutable as $law$
 declare v fencepost.claimed_;
 begin
-  v.answer := _answer; v.submitted_at := _since; v.look_us := _look_us;
+  v.answer := _answer; v.since := _since; v.look_us := _look_us;
   return v;
 end $law$;
 
@@ -1175,33 +1174,31 @@ begin
                 set state = 'running', number = t.number + 1, fence = fencepost.random_id_(v_seed, t.rid), holder = _holder, request = _request,
                     claimed_at = _now, begun = t.on_lost = 'replay' and not t.opaque, seq = t.seq + 1, claim_by = null, trouble = null
               where t.rid = any (_rids)
-              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.on_lost, t.tries, t.losses, t.parent, t.turn_at, t.opaque),
+              returning t.rid, t.number, t.fence, t.org, t.seq, t.begun, t.tries, t.losses, t.parent, t.turn_at, t.opaque),
     e as (insert into fencepost.event (rid, seq, at, type, number, data)
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
-         case when sum(octet_length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.on_lost, u.begun, u.tries, u.losses, u.seq,
-         p.boundaries, coalesce(p.more, false), u.parent, r.submitted_at, u.turn_at, u.opaque, null::bigint
-    from u cross join lateral (select r.id, r.name, r.input, r.key_root, r.submitted_at from fencepost.run r where r.rid = u.rid limit 1) r
+         case when sum(octet_length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.begun, u.tries, u.losses,
+         p.boundaries, coalesce(p.more, false), u.parent, u.turn_at, u.opaque, null::timestamptz, null::bigint
+    from u cross join lateral (select r.id, r.name, r.input, r.key_root from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
 end $law$;
 
--- 40.14. True when the request is new and the caller should look for work; the row lock makes requests of one incarnation a line.
+-- 40.14. `new`: the caller should look for work. The row lock makes requests of one incarnation a line.
 create function fencepost.open_request_(_holder uuid, _request bigint, out answer text) language plpgsql volatile as $law$
 declare v_was bigint; v_ended timestamptz;
 begin
-  select i.request, i.ended_at into v_was, v_ended from fencepost.incarnation i where i.id = _holder for no key update;
-  if not found or v_ended is not null then answer := 'buried'; return; end if;
-  if _request < v_was then answer := 'closed'; return; end if;
-  if _request = v_was then answer := 'repeated'; return; end if;
-  update fencepost.incarnation i set request = _request where i.id = _holder;
-  answer := 'new';
+  update fencepost.incarnation i set request = _request where i.id = _holder and i.request < _request and i.ended_at is null;
+  if found then answer := 'new'; return; end if;
+  select i.request, i.ended_at into v_was, v_ended from fencepost.incarnation i where i.id = _holder;
+  answer := case when not found or v_ended is not null then 'buried' when _request < v_was then 'closed' else 'repeated' end;
 end $law$;
 
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name,
-         case when sum(octet_length(r.input)) over (order by t.rid) <= 8388608 then r.input end, r.key_root, t.on_lost, t.begun, t.tries, t.losses, t.seq,
-         p.boundaries, coalesce(p.more, false), t.parent, r.submitted_at, t.turn_at, t.opaque, null::bigint
+         case when sum(octet_length(r.input)) over (order by t.rid) <= 8388608 then r.input end, r.key_root, t.begun, t.tries, t.losses,
+         p.boundaries, coalesce(p.more, false), t.parent, t.turn_at, t.opaque, null::timestamptz, null::bigint
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 65536) q where t.seq > 2) p on true
