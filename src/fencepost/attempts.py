@@ -17,9 +17,11 @@ from fencepost.words import CANCELLING, STALE, Cancelling, Fence, Stale
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """All that is needed to run an attempt. `boundaries` is the JSON page that replay reads; `more`: read_boundaries has the rest.
+    """All that is needed to run an attempt: after the fence, the columns of `claimed_` in their order.
 
-    `input` None: it did not fit into the claim; `read_input` has it. `begun`: recorded with the claim (loss means replay).
+    `boundaries` is the JSON page that replay reads; `more`: read_boundaries has the rest.
+    `input` None: it did not fit into the claim; `read_input` has it. `begun`: recorded with the claim (loss means replay). `turn`: its
+    place in its organisation's line, in seconds since 1970.
     """
 
     fence: Fence
@@ -34,8 +36,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     boundaries: str | None
     more: bool
     parent: int | None
-    turn_at: datetime
-    opaque: bool = False  # a plan's command or Python step: it runs in a process of its own (law 70.10)
+    turn: float
+    opaque: bool  # a plan's command or Python step: it runs in a process of its own (law 70.10)
 
     @property
     def suspect(self) -> bool:
@@ -76,11 +78,11 @@ async def open_incarnation(
 
 async def claim(
     db: Database, holder: UUID, request: int, *, lane: int, most: int, cursor: str, alone: bool, patience: float,
-    marks: Sequence[tuple[str, datetime, int]] = (),
+    marks: Sequence[tuple[str, float, int]] = (),
 ) -> Claim:  # fmt: skip
     """Take up to `most` runs of the lane, in fair turns from the organisation after `cursor`. Asked again with the same request
     number it gives the same attempts. `alone`: the holder holds nothing, so a suspect may be among what it gets. `marks`: only these
-    organisations, each behind the place (turn_at, rid) of its line. Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
+    organisations, each behind the place (turn, rid) of its line. Source: claim_attempts, laws 40.2, 40.14, 40.15, 20.9.
     """
     places = [list(column) for column in zip(*marks, strict=True)] or [[], [], []]
     return _claim(
@@ -157,20 +159,13 @@ def _claim(rows: Sequence[Record]) -> Claim:
     since: datetime | None = None
     look: float | None = None
     for row in rows:
-        match row["answer"]:
+        # By place, all at once: to look each up by its name costs a run as much as to decode it.
+        answer, rid, number, fence, *facts, waits_since, look_us = row.values()
+        match answer:
             case "looked":
-                look = row["look_us"] / 1_000_000
+                look = look_us / 1_000_000
             case "suspect":
-                since = row["since"]
+                since = waits_since
             case _:
-                claimed.append(_claimed(row))
+                claimed.append(Claimed(Fence(rid, number, fence), *facts))
     return Claim(tuple(claimed), suspect_since=since, look_seconds=look)
-
-
-def _claimed(row: Record) -> Claimed:
-    return Claimed(
-        fence=Fence(row["rid"], row["number"], row["fence"]), org=row["org"], id=row["id"], name=row["name"], input=row["input"],
-        key_root=row["key_root"], begun=row["begun"], tries=row["tries"], losses=row["losses"],
-        boundaries=row["boundaries"], more=row["more"], parent=row["parent"], turn_at=row["turn_at"],
-        opaque=row["opaque"],
-    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
@@ -22,11 +22,11 @@ from tests.roads.inside import working
 from tests.support import admit_one, claim_all, lane_of, launch, new_holder, next_request
 from tests.support_runs import batch, lose
 
-NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
+NOON = datetime(2031, 5, 6, 12, tzinfo=UTC).timestamp()
 
 
 async def go_on(
-    db: Database, holder: uuid.UUID, places: Sequence[tuple[str, datetime, int]], most: int
+    db: Database, holder: uuid.UUID, places: Sequence[tuple[str, float, int]], most: int
 ) -> tuple[Claimed, ...]:
     claim = await attempts.claim(
         db, holder, next_request(), lane=await lane_of(db), most=most, cursor="", alone=False, patience=30, marks=places
@@ -34,8 +34,8 @@ async def go_on(
     return claim.claimed
 
 
-def place(one: Claimed) -> tuple[str, datetime, int]:
-    return (one.org, one.turn_at, one.fence.rid)
+def place(one: Claimed) -> tuple[str, float, int]:
+    return (one.org, one.turn, one.fence.rid)
 
 
 @pytest.mark.usefixtures("lawful")
@@ -48,11 +48,31 @@ async def test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_sh
     later = await go_on(db, holder, [place(one) for one in front], 4)
     assert [one.org for one in later] == ["a", "b", "a", "b"]
     assert [one.fence.rid for one in later if one.org == "a"] == admitted["a"][1:3]
-    far = await go_on(db, holder, [("c", NOON + timedelta(days=9000), 1)], 4)
+    far = await go_on(db, holder, [("c", NOON + 9000 * 86400, 1)], 4)
     assert far == ()
     mark = (await claim_all(db, holder, most=1, cursor="b"))[0]
     await admit_one(db, org="c", release="another")
     assert {one.fence.rid for one in await go_on(db, holder, [place(mark)], 99)} == set(admitted["c"][1:])
+
+
+@pytest.mark.usefixtures("lawful")
+async def test_a_mark_names_its_place_to_the_microsecond(db: Database, admin: asyncpg.Connection) -> None:
+    """20.9 A place crosses as a number of seconds: rounded up, it would pass over the run behind it; down, it would give its own again."""
+    rids = [await admit_one(db) for _ in range(100)]
+    for away, rid in enumerate(reversed(rids)):  # by turn the last is first
+        await admin.execute(
+            "update fencepost.task set turn_at = timestamptz '2187-06-05 04:03:02.123457+00' + $1 * interval '1 us' where rid = $2",
+            away,
+            rid,
+        )
+    holder = await new_holder(db)
+    (one,) = await claim_all(db, holder)
+    met = [one.fence.rid]
+    while len(met) < 100:
+        assert await attempts.give_back(db, one.fence) == "given_back"
+        (one,) = await go_on(db, holder, [place(one)], 1)
+        met.append(one.fence.rid)
+    assert met == rids[::-1]
 
 
 @pytest.mark.usefixtures("lawful")
@@ -79,7 +99,7 @@ async def test_a_claim_says_how_long_it_looked_from_the_front_and_nothing_where_
     await lose(db, lost)
     await admit_one(db)
 
-    async def ask(request: int, *, alone: bool = False, places: Sequence[tuple[str, datetime, int]] = ()) -> Claim:
+    async def ask(request: int, *, alone: bool = False, places: Sequence[tuple[str, float, int]] = ()) -> Claim:
         return await attempts.claim(
             db, holder, request, lane=lane, most=1, cursor="", alone=alone, patience=30, marks=places
         )
@@ -126,10 +146,10 @@ async def test_a_claim_from_marks_walks_over_no_work_that_is_done(
 
 
 def claimed(org: str, minute: int, rid: int) -> Claimed:
-    turn_at = NOON + timedelta(minutes=minute)
     return Claimed(
         fence=attempts.Fence(rid, 1, uuid.uuid4()), org=org, id=f"run-{rid}", name="work", input="null", key_root=uuid.uuid4(),
-        begun=True, tries=0, losses=0, boundaries=None, more=False, parent=None, turn_at=turn_at,
+        begun=True, tries=0, losses=0, boundaries=None, more=False, parent=None, turn=NOON + 60 * minute,
+        opaque=False,
     )  # fmt: skip
 
 
@@ -140,7 +160,7 @@ def test_marks_are_used_only_once_a_look_has_become_slow() -> None:
     assert known.ask(0.0, 64) == []
     known.looked(1.0, 0.05, [claimed("a", 2, 2), claimed("b", 1, 3), claimed("a", 3, 4)])
     asked = known.ask(1.1, 64)
-    assert asked == [Mark("b", NOON + timedelta(minutes=1), 3), Mark("a", NOON + timedelta(minutes=3), 4)]
+    assert asked == [Mark("b", NOON + 60, 3), Mark("a", NOON + 180, 4)]
     assert known.ask(1.1, 1) == asked[:1]
     assert known.ask(1.0 + max(marks.LOOK_SECONDS, marks.LOOK_SHARE * 0.05), 64) == []
     known.went_on(asked, 1, [claimed("b", 5, 9)])

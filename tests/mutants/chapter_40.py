@@ -261,7 +261,7 @@ MUTANTS = [
     Mutant(
         "a mark is where a claim goes on",
         CLAIMS,
-        " and (t.turn_at, t.rid) > (m.turn_at, m.rid)",
+        " and (t.turn_at, t.rid) > (to_timestamp(m.turn), m.rid)",
         "",
         ("test_40_marks.py::test_a_claim_from_marks_takes_what_is_behind_them_and_organisations_share_alike",),
     ),

@@ -186,7 +186,7 @@ class Claims:
             )
         return await attempts.claim(
             self._db, self._incarnation, request, lane=lane, most=most, cursor=self._cursor, alone=alone,
-            patience=self._lease, marks=[(mark.org, mark.turn_at, mark.rid) for mark in marks],
+            patience=self._lease, marks=[(mark.org, mark.turn, mark.rid) for mark in marks],
         )  # fmt: skip
 
     async def _say_asleep(self, lane: int, *, asleep: bool) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from fencepost.attempts import Claimed
@@ -28,7 +27,7 @@ class Mark:
     """The place of the last run that was taken of an organisation."""
 
     org: str
-    turn_at: datetime
+    turn: float
     rid: int
 
 
@@ -70,6 +69,6 @@ class Marks:
 
     def _move(self, claimed: Sequence[Claimed]) -> None:
         for one in claimed:
-            here = Mark(one.org, one.turn_at, one.fence.rid)
+            here = Mark(one.org, one.turn, one.fence.rid)
             before = self._marks.pop(one.org, here)
-            self._marks[one.org] = max(before, here, key=lambda mark: (mark.turn_at, mark.rid))
+            self._marks[one.org] = max(before, here, key=lambda mark: (mark.turn, mark.rid))

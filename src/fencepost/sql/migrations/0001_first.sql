@@ -1147,9 +1147,10 @@ create function fencepost.read_boundaries(_rid bigint, _after_seq integer, _afte
   select p.boundaries, p.more from fencepost.page_(_rid, _after_seq, _after_place, 1048576) p
 $law$;
 
+-- `turn`: turn_at in seconds since 1970, which holds every microsecond there may be: a driver reads a number in a tenth of the time.
 create type fencepost.claimed_ as (
   answer text, rid bigint, number integer, fence uuid, org text, id text, name text, input text, key_root uuid, begun boolean, tries integer,
-  losses integer, boundaries text, more boolean, parent bigint, turn_at timestamptz, opaque boolean, since timestamptz, look_us bigint);
+  losses integer, boundaries text, more boolean, parent bigint, turn double precision, opaque boolean, since timestamptz, look_us bigint);
 
 -- An answer that gives no run.
 create function fencepost.not_claimed_(_answer text, _since timestamptz, _look_us bigint default null) returns fencepost.claimed_ language plpgsql immutable as $law$
@@ -1179,7 +1180,7 @@ begin
           select u.rid, u.seq, _now, 'attempt.claimed', u.number, v_data from u)
   select 'claimed', u.rid, u.number, u.fence, u.org, r.id, r.name,
          case when sum(octet_length(r.input)) over (order by u.rid) <= 8388608 then r.input end, r.key_root, u.begun, u.tries, u.losses,
-         p.boundaries, coalesce(p.more, false), u.parent, u.turn_at, u.opaque, null::timestamptz, null::bigint
+         p.boundaries, coalesce(p.more, false), u.parent, date_part('epoch', u.turn_at), u.opaque, null::timestamptz, null::bigint
     from u cross join lateral (select r.id, r.name, r.input, r.key_root from fencepost.run r where r.rid = u.rid limit 1) r
     left join lateral (select (case when u.seq > 2 then fencepost.page_(u.rid, -1, '', least(131072, 8388608 / cardinality(_rids))) end).* offset 0) p on true
    order by array_position(_rids, u.rid);
@@ -1198,7 +1199,7 @@ end $law$;
 create function fencepost.repeat_claim_(_holder uuid, _request bigint) returns setof fencepost.claimed_ language sql stable as $law$
   select 'claimed', t.rid, t.number, t.fence, t.org, r.id, r.name,
          case when sum(octet_length(r.input)) over (order by t.rid) <= 8388608 then r.input end, r.key_root, t.begun, t.tries, t.losses,
-         p.boundaries, coalesce(p.more, false), t.parent, t.turn_at, t.opaque, null::timestamptz, null::bigint
+         p.boundaries, coalesce(p.more, false), t.parent, date_part('epoch', t.turn_at), t.opaque, null::timestamptz, null::bigint
     from fencepost.task t
     cross join lateral (select r.* from fencepost.run r where r.rid = t.rid limit 1) r
     left join lateral (select q.boundaries, q.more from fencepost.page_(t.rid, -1, '', 65536) q where t.seq > 2) p on true
@@ -1235,16 +1236,16 @@ end $law$;
 
 -- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the
 -- organisations that the caller knows, each from the place of the last run it took there. It sees nothing that came in before a mark.
-create function fencepost.pick_after_(_lane integer, _n integer, _orgs text[], _turns timestamptz[], _rids bigint[]) returns bigint[]
+create function fencepost.pick_after_(_lane integer, _n integer, _orgs text[], _turns double precision[], _rids bigint[]) returns bigint[]
 language plpgsql volatile as $law$
 declare v_quota integer := greatest(1, ceil(_n::numeric / greatest(1, cardinality(_orgs))));
 begin
   return (
     with pick as materialized (
-        select c.rid, c.rank, m.k from unnest(_orgs, _turns, _rids) with ordinality as m(org, turn_at, rid, k) cross join lateral (
+        select c.rid, c.rank, m.k from unnest(_orgs, _turns, _rids) with ordinality as m(org, turn, rid, k) cross join lateral (
           select t.rid, row_number() over () as rank from (
             select t.rid from fencepost.task t where t.lane = _lane and t.org = m.org and t.state = 'queued' and t.due_at is null and t.losses = 0
-               and (t.turn_at, t.rid) > (m.turn_at, m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c)
+               and (t.turn_at, t.rid) > (to_timestamp(m.turn), m.rid) order by t.turn_at, t.rid limit v_quota for no key update skip locked) t) c)
     select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
 end $law$;
 
@@ -1252,7 +1253,7 @@ end $law$;
 -- `suspect` with no run says that one waits for a worker that holds nothing. `_orgs` …: marks (pick_after_); none: look at all, and a row
 -- `looked` says how long that took.
 create function fencepost.claim_attempts(_holder uuid, _request bigint, _lane integer, _n integer, _cursor text, _alone boolean,
-  _orgs text[] default '{}', _turns timestamptz[] default '{}', _rids bigint[] default '{}')
+  _orgs text[] default '{}', _turns double precision[] default '{}', _rids bigint[] default '{}')
 returns setof fencepost.claimed_ language plpgsql volatile as $law$
 declare v_now timestamptz := fencepost.enter_(); v_how text := fencepost.open_request_(_holder, _request); v_rids bigint[]; v_suspect record; v_began timestamptz;
 begin
