@@ -13,7 +13,7 @@ import asyncpg
 from fencepost import limits
 from fencepost.db import Database
 from fencepost.errors import DatabaseUnavailable
-from fencepost.hot import Record, columns
+from fencepost.hot import Record, columns, once
 from fencepost.words import OnLost, Source
 
 
@@ -113,12 +113,7 @@ async def admit_on(db: Database, connection: asyncpg.Connection, launch: Launch)
 def _columns(launches: Sequence[Launch]) -> list[list[Any]]:
     """The arrays of admit_launches: what is the same of all launches is said once, but for the ids, which say how many there are."""
     orgs, ids, *others = columns(launches)
-    return [_once(orgs), ids, *map(_once, others)]
-
-
-def _once(column: list[Any]) -> list[Any]:
-    same = column and column[0] == column[-1] and column.count(column[0]) == len(column)
-    return column[:1] if same else column
+    return [once(orgs), ids, *map(once, others)]
 
 
 def _answer(launch: Launch, row: Record) -> Admission:

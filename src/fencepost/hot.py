@@ -15,6 +15,9 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _FOREVER: Final = float("inf")
+_SPREADS: Final = frozenset(
+    {"finish_attempts", "keep_steps", "mark_steps"}
+)  # all but their first two arrays, which say whose the items are
 
 
 class Record(Protocol):
@@ -29,6 +32,12 @@ def columns(items: Iterable[Sequence[Any]]) -> list[list[Any]]:
     of an array costs the driver as much as a whole argument does.
     """
     return [list(column) if column.count(None) < len(column) else [] for column in zip(*items, strict=True)]
+
+
+def once(column: list[Any]) -> list[Any]:
+    """A column that says the same of every item, for a door that spreads what is said once."""
+    same = column and column[0] == column[-1] and column.count(column[0]) == len(column)
+    return column[:1] if same else column
 
 
 def weight(text: str | None) -> int:
@@ -155,9 +164,13 @@ def hot_door(call: Callable[..., Awaitable[list[Record]]], door: str) -> Coalesc
     """A set-based door for callers with one item each. An item that is answered `again` (its row is locked elsewhere) is asked alone,
     where it may wait; a batch that meets an error which is not weather is asked again item by item, so that a poison item fails alone.
     """
+    spreads = door in _SPREADS
 
     async def together(items: Sequence[tuple[Any, ...]]) -> list[Record | None]:
-        rows = await call(door, *columns(items), patience=_FOREVER)
+        arrays = columns(items)
+        if spreads:
+            arrays[2:] = map(once, arrays[2:])
+        rows = await call(door, *arrays, patience=_FOREVER)
         found = {row["ord"]: row for row in rows if row["answer"] != "again"}
         return [found.get(place) for place in range(1, len(items) + 1)]
 

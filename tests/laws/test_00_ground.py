@@ -30,7 +30,7 @@ from tests.support import (
     tables,
     until_blocked,
 )
-from tests.support_runs import batch, holding
+from tests.support_runs import ERROR, batch, holding, running, villain_of
 
 NOON = datetime(2031, 5, 6, 12, tzinfo=UTC)
 
@@ -189,6 +189,48 @@ async def test_a_stale_a_replayed_and_a_refused_item_change_nothing(
         rows = await batch(db, door, (claimed.fence.rid, wrong, *item))
         assert rows[0]["answer"] == "stale", door
     assert await tables(admin) == before
+
+
+async def test_what_is_the_same_of_a_whole_batch_is_said_once(db: Database, admin: asyncpg.Connection) -> None:
+    """00.13 An element of an array costs the caller as much as an argument does: the door spreads what it is told once."""
+    three = [await running(db) for _ in range(3)]
+
+    async def ask(door: str, *said: list[Any]) -> set[str]:
+        rows = await db.call(door, [c.fence.rid for c in three], [c.fence.fence for c in three], *said)
+        return {row["answer"] for row in rows}
+
+    assert await ask("mark_steps", ["m"], [2], ["h"], [False], [60_000], [False]) == {"marked"}
+    assert await ask("keep_steps", ["step"], ["s"], [3], ["i"], [True], [False], [ERROR]) == {"kept"}
+    assert await ask("keep_steps", ["value"], ["v"], [1], [""], [False], [True], ["7"]) == {"kept"}
+    rows = await admin.fetch(
+        "select kind, name, ordinal, hash, repeatable, state, value, until is not null from fencepost.boundary order by name, rid"
+    )
+    marked = ("step", "m", 2, "h", False, "marked", None, True)
+    failed, kept = ("step", "s", 3, "i", True, "failed", ERROR, False), ("value", "v", 1, "", False, "kept", "7", False)
+    assert [tuple(row) for row in rows] == [marked] * 3 + [failed] * 3 + [kept] * 3
+    three = [await villain_of(db, admin, c) for c in three]
+    assert await ask("mark_steps", ["m"], [2], ["h"], [False], [], [True]) == {"marked"}
+
+
+async def test_ends_that_are_the_same_of_a_whole_batch_are_said_once(db: Database, admin: asyncpg.Connection) -> None:
+    """00.13 As above; each ending with what belongs to it."""
+    for said, answer in (
+        ((["completed"], ["9"], [], [], []), "committed"),
+        ((["retry"], [ERROR], [60_000], [2], []), "retrying"),
+        ((["retry"], [ERROR], [60_000], [1], []), "committed"),
+        ((["unfit"], [ERROR], [], [], ["digest"]), "parked"),
+    ):
+        three = [await running(db) for _ in range(3)]
+        whose = [c.fence.rid for c in three], [c.fence.fence for c in three]
+        assert {row["answer"] for row in await db.call("finish_attempts", *whose, *said)} == {answer}
+    counts = (
+        "outcome where status = 'completed' and output = '9'",
+        "outcome where error::json->>'code' = 'TRIES_EXHAUSTED'",
+        "task where tries = 1 and due_at > now() + interval '50 s'",
+        "task where code_digest = 'digest'",
+    )
+    for counted in counts:
+        assert await admin.fetchval(f"select count(*) from fencepost.{counted}") == 3, counted
 
 
 async def test_nothing_rests_on_a_notification(db: Database, admin: asyncpg.Connection) -> None:

@@ -7,7 +7,24 @@ from tests.mutants import Mutant
 ATTEMPTS = "40_attempts.sql"
 STEPS = "50_steps.sql"
 
+ONCE = ("test_00_ground.py::test_what_is_the_same_of_a_whole_batch_is_said_once",)
+
 MUTANTS = (
+    Mutant("_kinds said once is said of all", STEPS, "fencepost.spread_(_kinds, cardinality(_rids))", "_kinds", ONCE),
+    Mutant("_oks said once is said of all", STEPS, "fencepost.spread_(_oks, cardinality(_rids))", "_oks", ONCE),
+    Mutant(
+        "_values said once is said of all", STEPS, "fencepost.spread_(_values, cardinality(_rids))", "_values", ONCE
+    ),
+    Mutant(
+        "_timeout_mss said once is said of all",
+        STEPS,
+        "fencepost.spread_(_timeout_mss, cardinality(_rids))",
+        "_timeout_mss",
+        ONCE,
+    ),
+    Mutant(
+        "_agains said once is said of all", STEPS, "fencepost.spread_(_agains, cardinality(_rids))", "_agains", ONCE
+    ),
     Mutant(
         "a mark is taken over only when it may",
         STEPS,

@@ -7,7 +7,44 @@ from tests.mutants import Mutant
 ROOMS = "35_rooms.sql"
 TERMINAL = "80_terminal.sql"
 
+ONCE = ("test_00_ground.py::test_ends_that_are_the_same_of_a_whole_batch_are_said_once",)
+
 MUTANTS = (
+    Mutant(
+        "_endings said once is said of all",
+        TERMINAL,
+        "_endings := fencepost.spread_(_endings, cardinality(_rids));",
+        "",
+        ONCE,
+    ),
+    Mutant(
+        "_values said once is said of all",
+        TERMINAL,
+        "_values := fencepost.spread_(_values, cardinality(_rids));",
+        "",
+        ONCE,
+    ),
+    Mutant(
+        "_delay_mss said once is said of all",
+        TERMINAL,
+        "_delay_mss := fencepost.spread_(_delay_mss, cardinality(_rids));",
+        "",
+        ONCE,
+    ),
+    Mutant(
+        "_most_tries said once is said of all",
+        TERMINAL,
+        "_most_tries := fencepost.spread_(_most_tries, cardinality(_rids));",
+        "",
+        ONCE,
+    ),
+    Mutant(
+        "_digests said once is said of all",
+        TERMINAL,
+        "_digests := fencepost.spread_(_digests, cardinality(_rids));",
+        "",
+        ONCE,
+    ),
     Mutant(
         "the end takes the waits along",
         ROOMS,

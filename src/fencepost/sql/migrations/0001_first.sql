@@ -1358,7 +1358,7 @@ create trigger row_place after update on fencepost.row for each row
   execute function fencepost.keep_row_place_();
 
 -- Answers: marked · standing (another fence's mark, and `_agains` does not permit to take it over) · done (then state, value)
---          · stale · cancelled · again.  A time-out is durable here: `until` (40.12).
+--          · stale · cancelled · again.  A time-out is durable here: `until` (40.12). (Arrays but the first two may be of one element: launches_.)
 create function fencepost.mark_steps(_rids bigint[], _fences uuid[], _names text[], _ordinals integer[], _hashes text[],
   _repeatables boolean[], _timeout_mss bigint[], _agains boolean[])
 returns table (ord integer, answer text) language plpgsql volatile as $law$
@@ -1383,7 +1383,9 @@ begin
   with ok as materialized (
       select i.*, b.state as was, b.fence as marked_by,
              row_number() over (partition by i.rid, i.name, i.ordinal order by i.ord) as nth
-        from unnest(v_held, _fences, _names, _ordinals, _hashes, _repeatables, _timeout_mss, _agains)
+        from unnest(v_held, _fences, fencepost.spread_(_names, cardinality(_rids)), fencepost.spread_(_ordinals, cardinality(_rids)),
+                    fencepost.spread_(_hashes, cardinality(_rids)), fencepost.spread_(_repeatables, cardinality(_rids)),
+                    fencepost.spread_(_timeout_mss, cardinality(_rids)), fencepost.spread_(_agains, cardinality(_rids)))
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, name, ordinal, hash, repeatable, timeout_ms, again)
         left join lateral (select b.state, b.fence from fencepost.boundary b
                             where b.rid = i.rid and b.kind = 'step' and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
@@ -1410,7 +1412,7 @@ end $law$;
 
 -- First write wins. Answers: kept (also to the fence that kept this very value before) · kept_before (then state and value are the
 -- record) · stale · again. `seq` is the place of
--- the result among all results of the run. A cancelling run's step is kept: it happened.
+-- the result among all results of the run. A cancelling run's step is kept: it happened. (Arrays but the first two may be of one element.)
 create function fencepost.keep_steps(_rids bigint[], _fences uuid[], _kinds text[], _names text[], _ordinals integer[], _hashes text[],
   _repeatables boolean[], _oks boolean[], _values text[])
 returns table (ord integer, answer text, seq integer, state text, value text) language plpgsql volatile as $law$
@@ -1436,7 +1438,9 @@ begin
       select i.*, b.state as was, b.seq as was_seq, b.value as was_value,
              b.fence = i.fence and b.state = case when i.ok then 'kept' else 'failed' end and b.value is not distinct from i.value as same,
              row_number() over (partition by i.rid, i.kind, i.name, i.ordinal order by i.ord) as nth
-        from unnest(v_held, _fences, _kinds, _names, _ordinals, _hashes, _repeatables, _oks, _values)
+        from unnest(v_held, _fences, fencepost.spread_(_kinds, cardinality(_rids)), fencepost.spread_(_names, cardinality(_rids)),
+                    fencepost.spread_(_ordinals, cardinality(_rids)), fencepost.spread_(_hashes, cardinality(_rids)),
+                    fencepost.spread_(_repeatables, cardinality(_rids)), fencepost.spread_(_oks, cardinality(_rids)), fencepost.spread_(_values, cardinality(_rids)))
              as i(ord, rid, how, state, number, seq, holder, claimed_at, begun, parent, losses, fence, kind, name, ordinal, hash, repeatable, ok, value)
         left join lateral (select b.state, b.seq, b.value, b.fence from fencepost.boundary b
                             where b.rid = i.rid and b.kind = i.kind and b.name = i.name and b.ordinal = i.ordinal limit 1) b on true),
@@ -2664,6 +2668,7 @@ end $law$;
 -- Endings: completed (value: output) · failed (value: error) · retry (value: error; after `_delay_mss`, unless `_most_tries` are charged)
 -- · unknown (value: error) · unfit (value: error; `_digests`: the code that did not fit).
 -- Answers: committed · retrying · unknown · parked · cancelled · already_terminal · stale · again · LW801 · LW802.
+-- (Arrays but the first two may be of one element.)
 create function fencepost.finish_attempts(_rids bigint[], _fences uuid[], _endings text[], _values text[], _delay_mss bigint[],
   _most_tries integer[], _digests text[])
 returns table (ord integer, answer text, status text) language plpgsql volatile as $law$
@@ -2672,6 +2677,9 @@ declare v_now timestamptz := fencepost.enter_();
   v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, fencepost.above_(_rids));
   v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; v_plain boolean; h record;
 begin
+  _endings := fencepost.spread_(_endings, cardinality(_rids)); _values := fencepost.spread_(_values, cardinality(_rids));
+  _delay_mss := fencepost.spread_(_delay_mss, cardinality(_rids)); _most_tries := fencepost.spread_(_most_tries, cardinality(_rids));
+  _digests := fencepost.spread_(_digests, cardinality(_rids));
   -- What ends a run, together. An item that comes twice in one batch ends once.
   select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end),
          count(*) = cardinality(_rids) and bool_and(x.state = 'running')
