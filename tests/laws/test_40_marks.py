@@ -167,6 +167,14 @@ def test_marks_are_used_only_once_a_look_has_become_slow() -> None:
     assert [mark.org for mark in known.ask(1.1, 64)] == ["b"]  # `a` gave nothing
     known.went_on(known.ask(1.1, 64), 2, [claimed("b", 6, 10)])
     assert known.ask(1.1, 64) == []  # less than was asked for: there may be more before the marks
+    spread = Marks()
+    spread.looked(0.0, 0.0002, [claimed("a", 1, 1)])
+    spread.looked(1.0, 0.004, [claimed(f"org-{n}", 2, n) for n in range(100)])
+    assert (
+        spread.ask(1.0, 64) == []
+    )  # to find a hundred lines takes its time, whatever lies dead: each has its turn (20.9)
+    spread.looked(2.0, 0.004, [claimed("a", 3, 2)])
+    assert spread.ask(2.0, 64) != []
     known.looked(9.0, 0.004, [])
     assert known.ask(9.0, 64) == []
 

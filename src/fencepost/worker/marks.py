@@ -1,10 +1,10 @@
 """Marks: how far this worker's claims have come in each organisation's line.
 
-Entries of work that is done stay in the claim's index while anybody's snapshot could still see them: a dump, a forgotten psql. A
-claim that looks from the front walks over all of them, and gets slower with every run. When it has become several times slower than
-it was, claims go on from the marks, and look from the front only now and then: for what came in before a mark (a higher priority, a
-commit that was late, another organisation). The database says how long it looked, for all else that a claim does costs the same
-whatever lies dead, and would hide it.
+Entries of work that is done stay in the claim's index till the next vacuum, and longer while anybody's snapshot could still see them: a
+dump, a forgotten psql. A claim that looks from the front walks over all of them, and gets slower with every run. When a look has become
+twice as slow as it was, claims go on from the marks, and look from the front only now and then: for what came in before a mark (a higher
+priority, a commit that was late, another organisation). The database says how long it looked, for all else that a claim does costs the
+same whatever lies dead, and would hide it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Final
 
 from fencepost.attempts import Claimed
 
-SLOWER: Final = 5  # times its usual duration: the dead lie thick
-SLOW_SECONDS: Final = 0.01  # what is quicker is no matter
-LOOK_SECONDS: Final = 0.2  # between two looks from the front, at least
+SLOWER: Final = 2  # times its usual duration: the dead lie thick
+SLOW_SECONDS: Final = 0.001  # what is quicker is no matter,
+ORG_SECONDS: Final = 0.00005  # nor what each organisation of the claim takes, whose line must be found
+LOOK_SECONDS: Final = 0.05  # between two looks from the front, at least
 LOOK_SHARE: Final = 10  # and so many times as long as one takes
-FORGETS: Final = 1.002  # the usual duration grows by this with each look, for a machine may have become slower
+FORGETS: Final = 1.0005  # the usual duration grows by this with each look, for a machine may have become slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Marks:
         """What a look from the front gave, and how long it took the database. Marks are kept from a slow one on: only then are they asked for."""
         if claimed:  # a look that finds nothing is quick, and no measure of one that finds much
             self._usual = min(self._usual * FORGETS, seconds)
-        self._thick = seconds > max(SLOWER * self._usual, SLOW_SECONDS)
+        orgs = len({one.org for one in claimed})
+        self._thick = seconds > max(SLOWER * self._usual, SLOW_SECONDS + ORG_SECONDS * orgs)
         self._look_at = now + max(LOOK_SECONDS, LOOK_SHARE * seconds)
         self._marks = {}
         self.partial = False
