@@ -15,9 +15,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _FOREVER: Final = float("inf")
-_SPREADS: Final = frozenset(
-    {"finish_attempts", "keep_steps", "mark_steps"}
-)  # all but their first two arrays, which say whose the items are
+# Doors that spread what is said once, but for their first two arrays: whose the items are.
+_SPREADS: Final = frozenset({"finish_attempts", "keep_steps", "mark_steps"})
 
 
 class Record(Protocol):

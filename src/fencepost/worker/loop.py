@@ -74,9 +74,7 @@ class Worker:
         self._ending = asyncio.Event()
         self._lost = asyncio.Event()  # nothing of what it holds is its own any more
         self._opened = False
-        self._own: tuple[asyncio.Task[Any], int] | None = (
-            None  # the task in which it runs, and how often that had been cancelled before
-        )
+        self._own: tuple[asyncio.Task[Any], int] | None = None  # the task it runs in, and its cancellations before
         self._tasks: list[asyncio.Task[Any]] = []
         self._db = Database(settings.need_database_url(), settings.schema, name="fencepost worker")
         self._threads = StepThreads(threads, self._on_threads_used_up)
