@@ -133,3 +133,19 @@ async def test_no_head_of_another_lane_is_come_by(db: Database, most: int, curso
     own = await admit_one(db, org="b", release="another")
     got = await claim_all(db, await new_holder(db), most=most, cursor=cursor, release="another")
     assert [c.fence.rid for c in got] == [own]
+
+
+async def test_a_worker_that_holds_nothing_takes_the_only_run_and_of_several_those_whose_turn_it_is(
+    db: Database,
+) -> None:
+    """20.9, 10.7 Of one run no turns are taken. What is another lane's or delayed is none; where there are two, all that is asked for is given."""
+    holder = await new_holder(db)
+    await admit_one(db, release="another")
+    await admit_one(db, org="a", delay_ms=60_000)
+    assert await claim_all(db, holder, most=9) == ()
+    only = await admit_one(db, org="b")
+    assert [one.fence.rid for one in await claim_all(db, holder, most=9)] == [only]
+    for org in ("a", "a", "a", "b"):
+        await admit_one(db, org=org)
+    assert [one.org for one in await claim_all(db, holder, most=2)] == ["a", "b"]
+    assert [one.org for one in await claim_all(db, holder, most=9)] == ["a", "a"]

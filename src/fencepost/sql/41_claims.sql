@@ -118,6 +118,15 @@ begin
     select array_agg(p.rid order by p.rank, p.k) from (select pick.* from pick order by pick.rank, pick.k limit _n) p);
 end $law$;
 
+-- What a worker that holds nothing meets most often: one run, or none, and then there are no turns to be taken. Null: there are more.
+create function fencepost.pick_only_(_lane integer) returns bigint[] language plpgsql volatile as $law$
+begin
+  return (
+    select case count(*) when 0 then '{}' when 1 then array_agg(p.rid) end from (
+      select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0
+       order by t.lane, t.org, t.turn_at, t.rid limit 2 for no key update skip locked) p);
+end $law$;
+
 -- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the
 -- organisations that the caller knows, each from the place of the last run it took there. It sees nothing that came in before a mark.
 create function fencepost.pick_after_(_lane integer, _n integer, _orgs text[], _turns double precision[], _rids bigint[]) returns bigint[]
@@ -152,7 +161,8 @@ begin
   if v_rids is null then
     if _orgs = '{}' then
       v_began := fencepost.stopwatch_();
-      v_rids := fencepost.pick_(_lane, _n, _cursor);
+      if _alone then v_rids := fencepost.pick_only_(_lane); end if;
+      if v_rids is null then v_rids := fencepost.pick_(_lane, _n, _cursor); end if;
       return next fencepost.not_claimed_('looked', null, (extract(epoch from fencepost.stopwatch_() - v_began) * 1000000)::bigint);
     else
       v_rids := fencepost.pick_after_(_lane, _n, _orgs, _turns, _rids);
@@ -163,7 +173,7 @@ begin
       if found then return next fencepost.not_claimed_('suspect', v_suspect.ready_at); end if;
     end if;
   end if;
-  if v_rids is not null then
+  if v_rids <> '{}' then
     return query select * from fencepost.take_(v_rids, _holder, _request, v_now);
   end if;
 end $law$;
