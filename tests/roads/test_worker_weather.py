@@ -246,6 +246,7 @@ async def test_40_11_a_worker_that_is_cancelled_takes_the_code_of_its_runs_along
     worker_dsn: str, db: Database, admin: asyncpg.Connection
 ) -> None:
     """Its loop lives on: a step that nobody waits for any more would go on with it, beside the next attempt."""
+    done.clear()
     rid = await admit_one(db, name="endless")
     worker = Worker(app, Settings(database_url=worker_dsn))
     running = asyncio.ensure_future(worker.run(asyncio.Event()))

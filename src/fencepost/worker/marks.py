@@ -70,7 +70,11 @@ class Marks:
             self._look_at = 0.0
 
     def _move(self, claimed: Sequence[Claimed]) -> None:
+        newest: dict[str, Claimed] = {}  # a claim gives the runs of an organisation in the order of their line
         for one in claimed:
-            here = Mark(one.org, one.turn, one.fence.rid)
-            before = self._marks.pop(one.org, here)
-            self._marks[one.org] = max(before, here, key=lambda mark: (mark.turn, mark.rid))
+            newest.pop(one.org, None)  # its turn comes after those of all others
+            newest[one.org] = one
+        for org, one in newest.items():
+            here = Mark(org, one.turn, one.fence.rid)
+            before = self._marks.pop(org, here)
+            self._marks[org] = max(before, here, key=lambda mark: (mark.turn, mark.rid))
