@@ -16,7 +16,7 @@ from fencepost.attempts import Claim, Claimed, Deferred
 from fencepost.db import Database
 from fencepost.testing import Clock
 from fencepost.words import Fence
-from tests.support import admit_one, claim_one, lane_of, look, new_holder, next_request, until_blocked
+from tests.support import admit_one, claim_all, claim_one, lane_of, look, new_holder, next_request, until_blocked
 from tests.support_runs import (
     arm,
     beat,
@@ -357,3 +357,15 @@ async def test_the_histories_of_many_runs_share_one_claim(db: Database) -> None:
     kind, name, ordinal, _, seq, *_ = json.loads(one.boundaries or "")[-1]
     rest, more = await attempts.read_boundaries(db, one.fence.rid, seq, f"{kind} {name} {ordinal}")
     assert ([found[1] for found in json.loads(rest)], more) == (["second", "review"], False)
+
+
+async def test_of_claimants_that_race_for_the_only_run_one_gets_it(db: Database, worker_dsn: str) -> None:
+    """40.2 Between seeing that there is one run and locking it, somebody else may have taken it."""
+    ways = [Database(worker_dsn, connections=1) for _ in range(6)]
+    holders = [await new_holder(db) for _ in ways]
+    for _ in range(80):
+        await admit_one(db)
+        got = await asyncio.gather(*(claim_all(way, holder, most=9) for way, holder in zip(ways, holders, strict=True)))
+        assert sum(map(len, got)) == 1
+    for way in ways:
+        await way.close()

@@ -15,6 +15,7 @@ REQUEST = (
 )
 SUSPECT = ("test_40_claims.py::test_a_suspect_is_claimed_only_by_a_worker_that_holds_nothing_else",)
 LINE = ("test_20_turns.py::test_behind_the_head_of_a_line_stands_nothing_but_what_waits_in_it",)
+SOLE = ("test_40_claims.py::test_of_claimants_that_race_for_the_only_run_one_gets_it",)
 ONLY = ("test_20_turns.py::test_a_worker_that_holds_nothing_takes_the_only_run_and_of_several_those_whose_turn_it_is",)
 LANE = ("test_20_turns.py::test_no_head_of_another_lane_is_come_by",)
 HEADS = (
@@ -77,20 +78,11 @@ MUTANTS = (
     *(
         Mutant(f"the only run: {guard}", CLAIMS, text, instead, ONLY)
         for guard, text, instead in (
-            (
-                "there are no more",
-                "t.rid limit 2 for no key update skip locked) p)",
-                "t.rid limit 1 for no key update skip locked) p)",
-            ),
+            ("there are no more", "t.rid limit 2);", "t.rid limit 1);"),
             (
                 "it is of this lane",
-                "where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0\n       order by t.lane, t.org",
-                "where t.state = 'queued' and t.due_at is null and t.losses = 0\n       order by t.lane, t.org",
-            ),
-            (
-                "it is due",
-                "where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0\n       order by t.lane, t.org",
-                "where t.lane = _lane and t.state = 'queued' and t.losses = 0\n       order by t.lane, t.org",
+                "v_rids := array(select t.rid from fencepost.task t where t.lane = _lane and",
+                "v_rids := array(select t.rid from fencepost.task t where",
             ),
             (
                 "several are picked from",
@@ -98,6 +90,20 @@ MUTANTS = (
                 "if false then v_rids := fencepost.pick_(",
             ),
         )
+    ),
+    Mutant(
+        "the only run: it is locked",
+        CLAIMS,
+        "where t.rid = v_rids[1] and t.state = 'queued' and t.due_at is null and t.losses = 0\n                for no key update skip locked);",
+        "where t.rid = v_rids[1]);",
+        SOLE,
+    ),
+    Mutant(
+        "the only run: it still waits",
+        CLAIMS,
+        "where t.rid = v_rids[1] and t.state = 'queued' and",
+        "where t.rid = v_rids[1] and",
+        SOLE,
     ),
     Mutant(
         "a request is new once",

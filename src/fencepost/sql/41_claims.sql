@@ -120,11 +120,13 @@ end $law$;
 
 -- What a worker that holds nothing meets most often: one run, or none, and then there are no turns to be taken. Null: there are more.
 create function fencepost.pick_only_(_lane integer) returns bigint[] language plpgsql volatile as $law$
+declare v_rids bigint[];
 begin
-  return (
-    select case count(*) when 0 then '{}' when 1 then array_agg(p.rid) end from (
-      select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0
-       order by t.lane, t.org, t.turn_at, t.rid limit 2 for no key update skip locked) p);
+  v_rids := array(select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0
+                   order by t.lane, t.org, t.turn_at, t.rid limit 2);
+  if cardinality(v_rids) = 2 then return null; end if;      -- (nothing is locked that may be left to others)
+  return array(select t.rid from fencepost.task t where t.rid = v_rids[1] and t.state = 'queued' and t.due_at is null and t.losses = 0
+                for no key update skip locked);
 end $law$;
 
 -- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the

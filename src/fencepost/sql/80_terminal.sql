@@ -33,9 +33,11 @@ declare v_now timestamptz := fencepost.enter_();
   v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, fencepost.above_(_rids));
   v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; v_plain boolean; h record;
 begin
-  _endings := fencepost.spread_(_endings, cardinality(_rids)); _values := fencepost.spread_(_values, cardinality(_rids));
-  _delay_mss := fencepost.spread_(_delay_mss, cardinality(_rids)); _most_tries := fencepost.spread_(_most_tries, cardinality(_rids));
-  _digests := fencepost.spread_(_digests, cardinality(_rids));
+  if cardinality(_rids) > 1 then
+    _endings := fencepost.spread_(_endings, cardinality(_rids)); _values := fencepost.spread_(_values, cardinality(_rids));
+    _delay_mss := fencepost.spread_(_delay_mss, cardinality(_rids)); _most_tries := fencepost.spread_(_most_tries, cardinality(_rids));
+    _digests := fencepost.spread_(_digests, cardinality(_rids));
+  end if;
   -- What ends a run, together. An item that comes twice in one batch ends once.
   select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end),
          count(*) = cardinality(_rids) and bool_and(x.state = 'running')

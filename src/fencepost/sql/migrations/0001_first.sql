@@ -1236,11 +1236,13 @@ end $law$;
 
 -- What a worker that holds nothing meets most often: one run, or none, and then there are no turns to be taken. Null: there are more.
 create function fencepost.pick_only_(_lane integer) returns bigint[] language plpgsql volatile as $law$
+declare v_rids bigint[];
 begin
-  return (
-    select case count(*) when 0 then '{}' when 1 then array_agg(p.rid) end from (
-      select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0
-       order by t.lane, t.org, t.turn_at, t.rid limit 2 for no key update skip locked) p);
+  v_rids := array(select t.rid from fencepost.task t where t.lane = _lane and t.state = 'queued' and t.due_at is null and t.losses = 0
+                   order by t.lane, t.org, t.turn_at, t.rid limit 2);
+  if cardinality(v_rids) = 2 then return null; end if;      -- (nothing is locked that may be left to others)
+  return array(select t.rid from fencepost.task t where t.rid = v_rids[1] and t.state = 'queued' and t.due_at is null and t.losses = 0
+                for no key update skip locked);
 end $law$;
 
 -- The same between two such scans, where the dead lie thick before the living (a snapshot that nobody lets go keeps them): the
@@ -2687,9 +2689,11 @@ declare v_now timestamptz := fencepost.enter_();
   v_held fencepost.held_[] := fencepost.hold_(_rids, _fences, fencepost.above_(_rids));
   v_end bigint[]; v_statuses text[]; v_outputs text[]; v_errors text[]; v_plain boolean; h record;
 begin
-  _endings := fencepost.spread_(_endings, cardinality(_rids)); _values := fencepost.spread_(_values, cardinality(_rids));
-  _delay_mss := fencepost.spread_(_delay_mss, cardinality(_rids)); _most_tries := fencepost.spread_(_most_tries, cardinality(_rids));
-  _digests := fencepost.spread_(_digests, cardinality(_rids));
+  if cardinality(_rids) > 1 then
+    _endings := fencepost.spread_(_endings, cardinality(_rids)); _values := fencepost.spread_(_values, cardinality(_rids));
+    _delay_mss := fencepost.spread_(_delay_mss, cardinality(_rids)); _most_tries := fencepost.spread_(_most_tries, cardinality(_rids));
+    _digests := fencepost.spread_(_digests, cardinality(_rids));
+  end if;
   -- What ends a run, together. An item that comes twice in one batch ends once.
   select array_agg(x.rid), array_agg(x.ending), array_agg(case when x.ending = 'completed' then x.value end), array_agg(case when x.ending = 'failed' then x.value end),
          count(*) = cardinality(_rids) and bool_and(x.state = 'running')
