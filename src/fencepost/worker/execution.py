@@ -30,11 +30,7 @@ def _nothing(*_: object) -> None:
     return None
 
 
-def _not_sure(_: str) -> bool:
-    return False
-
-
-def _no() -> bool:
+def _no(*_: object) -> bool:
     return False
 
 
@@ -49,7 +45,7 @@ class WorkerFace:
     db: Database
     threads: ThreadPoolExecutor
     lease_seconds: float
-    on_thread_lost: Callable[[str], bool] = _not_sure
+    on_thread_lost: Callable[[str], bool] = _no
     publish: Callable[[], None] = _nothing
     progress: Callable[[Fence, str], None] = _nothing
     said: Callable[[Fence], str | None] = _nothing
