@@ -71,10 +71,6 @@ class Crew:
         """Whoever holds, ends."""
         Path(f"{self.file}.go").touch()
 
-    def wreck(self) -> None:
-        """A program that was started with BREAKS breaks beside its worker."""
-        Path(f"{self.file}.break").touch()
-
     async def ended(self, member: subprocess.Popen[bytes], seconds: float = 15.0) -> int:
         """Wait for the process to end; its exit code."""
         await until(lambda: member.poll() is not None, f"the end of {member.pid}", seconds)

@@ -236,7 +236,7 @@ async def test_40_11_a_program_that_breaks_beside_its_worker_says_nothing_of_the
     await crew.effect("hold", n=len(runs) + 1)
     async with admin.transaction():  # its last word waits, and whatever else it would say could come first
         await admin.execute("select 1 from fencepost.incarnation where pid = $1 for update", member.pid)
-        crew.wreck()
+        member.send_signal(signal.SIGUSR1)
         await after(1.0)
     assert await crew.ended(member) == 1
     for rid in runs:

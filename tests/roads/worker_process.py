@@ -6,6 +6,7 @@ Code says what it did in a file outside the database (EFFECTS): the truth about 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -54,12 +55,12 @@ async def hold(word: str) -> str:
 async def resist(word: str) -> str:
     """Goes on for 1.5 s after it was cancelled, whoever asks."""
     effect("hold", word, os.getpid())
-    end = float("inf")
-    while time.monotonic() < end:
-        try:
-            await asyncio.sleep(0.1)  # waits: for a cancellation
-        except asyncio.CancelledError:
-            end = min(end, time.monotonic() + 1.5)
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    end = time.monotonic() + 1.5
+    while (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(left)  # waits: on purpose, as author code should not
     return word
 
 
@@ -172,9 +173,10 @@ async def main() -> int:
     )  # fmt: skip
     if "BREAKS" not in os.environ:
         return await working
+    broken = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, broken.set)
     beside = asyncio.ensure_future(working)
-    while not Path(os.environ["EFFECTS"] + ".break").exists():  # noqa: ASYNC110  # another process makes it
-        await asyncio.sleep(0.02)  # waits: a file, which tells nobody
+    await broken.wait()
     raise RuntimeError(f"the program broke beside {beside}")
 
 
