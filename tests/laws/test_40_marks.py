@@ -170,11 +170,14 @@ def test_marks_are_used_only_once_a_look_has_become_slow() -> None:
     spread = Marks()
     spread.looked(0.0, 0.0002, [claimed("a", 1, 1)])
     spread.looked(1.0, 0.004, [claimed(f"org-{n}", 2, n) for n in range(100)])
-    assert (
-        spread.ask(1.0, 64) == []
-    )  # to find a hundred lines takes its time, whatever lies dead: each has its turn (20.9)
-    spread.looked(2.0, 0.004, [claimed("a", 3, 2)])
-    assert spread.ask(2.0, 64) != []
+    assert spread.ask(1.0, 64) == []  # to find a hundred lines takes its time, whatever lies dead
+    for seconds, thick in ((0.0009, False), (0.004, True)):
+        spread.looked(2.0, seconds, [claimed("a", 3, 2)])
+        assert bool(spread.ask(2.0, 64)) == thick
+    steady = Marks()
+    for at, seconds in enumerate((0.003, 0.0055)):
+        steady.looked(at, seconds, [claimed("a", at, at)])
+        assert steady.ask(at, 64) == []
     known.looked(9.0, 0.004, [])
     assert known.ask(9.0, 64) == []
 
